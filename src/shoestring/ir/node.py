@@ -1,0 +1,198 @@
+"""Specs, nodes, and `F`, which builds nodes. Names no op.
+
+A node is immutable as far as meaning goes: op(inputs). What changes is only whether its value is known. Everything
+that can differ between two runs of the same program (a learning rate, a random key, an offset into a data set) is the
+*value of a leaf*, never an attribute, so it is never part of a plan's key.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from .op import OPS, Op, Shape
+
+_serial = itertools.count().__next__
+age = operator.attrgetter("serial")
+
+
+class Spec:
+    """Shape, type and device of one value. Interned: equal specs are the same object and hash by identity."""
+
+    __slots__ = ("shape", "dtype", "device", "size", "nbytes")
+    shape: Shape
+    dtype: np.dtype
+    device: str
+    size: int
+    nbytes: int
+    _all: dict[tuple, Spec] = {}
+
+    def __new__(cls, shape: Shape, dtype: np.dtype, device: str = "cpu") -> Spec:
+        self = cls._all.get((shape, dtype, device))
+        if self is None:
+            self = super().__new__(cls)
+            self.shape, self.dtype, self.device = shape, dtype, device
+            self.size = math.prod(shape)
+            self.nbytes = self.size * dtype.itemsize
+            self = cls._all.setdefault((shape, dtype, device), self)
+        return self
+
+    def __repr__(self) -> str:
+        return errors.describe(self)
+
+
+class Node:
+    """op(inputs). A leaf has op None and a value. With several outputs `spec` is a tuple, and each output that
+    somebody uses is a node of its own (see Output).
+
+    inputs      nodes, all older than this one
+    needs_grad  a gradient can flow through here
+    value       the realized value, or None
+    state       the state whose version this is (a leaf), or which it will become (a store)
+    source      where a replay takes a leaf's value from; None: the value itself
+    layout      strides in bytes of a leaf that is not contiguous
+    handle      weak reference to the tensor that the user holds, if any
+    spent       a backward() went through: its value is not worth keeping
+    stale       the name of an overwritten state that this value was computed from
+    layer       Location of the layer that built it;  line: the user's line, recorded for checks only
+    """
+
+    __slots__ = ("op", "inputs", "spec", "needs_grad", "value", "state", "source", "layout", "handle", "spent",
+                 "stale", "layer", "line", "serial", "__weakref__")
+
+    def __init__(self, op: Op | None, inputs: tuple[Node, ...], spec: Any, needs_grad: bool = False,
+                 value: Any = None, state: Any = None, source: Any = None) -> None:
+        self.op, self.inputs, self.spec, self.needs_grad = op, inputs, spec, needs_grad
+        self.value, self.state, self.source = value, state, source
+        self.layout = self.handle = self.stale = self.line = None
+        self.layer = errors.context.layer
+        self.spent = False
+        self.serial = _serial()
+
+    shape = property(lambda self: self.spec.shape)
+    dtype = property(lambda self: self.spec.dtype)
+    device = property(lambda self: self.spec.device)
+
+    def __repr__(self) -> str:
+        return f"<{self.op.name if self.op else 'leaf'} {self.spec}>"
+
+
+def leaf(value: Any, state: Any = None, source: Any = None, needs_grad: bool = False, device: str = "") -> Node:
+    """A node whose value is known. `value` has shape, dtype and strides (in bytes), as a NumPy array does; its
+    `device` attribute, or the argument, says where it is."""
+    spec = Spec(tuple(value.shape), value.dtype, device or getattr(value, "device", None) or "cpu")
+    node = Node(None, (), spec, needs_grad, value, state, source)
+    if not value.flags.c_contiguous:
+        node.layout = tuple(value.strides)
+    return node
+
+
+class Output(Op):
+    """Output `index` of a node with several: a view, part of the graph's structure rather than of the registry."""
+
+    kind, cheap_to_recompute, cases, strided = "view", True, (), True
+    label = "output"
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def reference(self, values: Any) -> Any:
+        return values[self.index]
+
+    def __repr__(self) -> str:
+        return f"output {self.index}"
+
+
+Output.name = "output"
+_outputs = [Output(index) for index in range(16)]
+
+
+def output(node: Node, index: int) -> Node:
+    """The node of one output of a node with several."""
+    return Node(_outputs[index], (node,), node.spec[index], node.needs_grad and node.spec[index].dtype.kind == "f")
+
+
+class _Builder:
+    """`F.conv2d(x, w, stride=(2, 2))` builds a node. Ops are interned by their attributes, and the result of `shape`
+    is remembered per (op, input specs). An op with several outputs gives a tuple of nodes."""
+
+    grad_enabled = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OPS:
+            close = errors.nearest(name, OPS)
+            errors.fail("value/op.unknown", f"no op is named {name!r}", tensors={}, error=errors.NameUnknownError,
+                        hint=f"F.{close}" if close else f"one of {', '.join(sorted(OPS))}")
+        builder = self._builder(OPS[name])
+        setattr(self, name, builder)
+        return builder
+
+    def _builder(self, cls: type[Op]) -> Any:
+        interned: dict[tuple, Op] = {}
+        specs: dict[tuple, Any] = {}
+        differentiable, several = cls.gradient is not None, cls.outputs > 1
+
+        def build(*inputs: Node, **attributes: Any) -> Any:
+            key: tuple = tuple(sorted(attributes.items())) if attributes else ()
+            op = interned.get(key)
+            if op is None:
+                op = interned.setdefault(key, cls(**attributes))
+            key = (op, *[i.spec for i in inputs])
+            spec = specs.get(key)
+            if spec is None:
+                spec = specs[key] = infer(op, [i.spec for i in inputs])
+            needs = differentiable and self.grad_enabled and any([i.needs_grad for i in inputs])
+            if several:
+                node = Node(op, inputs, spec, needs)
+                return tuple([output(node, index) for index in range(len(spec))])
+            return Node(op, inputs, spec, needs and spec.dtype.kind == "f")
+
+        build.__name__ = cls.name
+        return build
+
+
+F = _Builder()
+
+
+def infer(op: Op, inputs: list[Spec]) -> Any:
+    """Specs of the outputs: asks the op's shape and type rules, which complain with these inputs as evidence."""
+    names = op.parameters if op.arity is not None else [f"input {k}" for k in range(len(inputs))]
+    before, errors.context.inputs = errors.context.inputs, tuple(zip(names, inputs, strict=False))
+    try:
+        if op.arity is not None and op.arity != len(inputs):
+            op.fail("shape/op.inputs", f"takes {op.arity} inputs ({', '.join(op.parameters)}), got {len(inputs)}")
+        devices = {spec.device for spec in inputs}
+        if len(devices) > 1:
+            first = inputs[0].device
+            op.fail("type/op.devices", f"inputs are on different devices: {', '.join(sorted(devices))}",
+                    hint=f"move them to one device first, for example x.to({first!r})", error=errors.DeviceError)
+        device = inputs[0].device if inputs else "cpu"
+        shapes, dtypes = op.shape(*[s.shape for s in inputs]), op.dtype(*[s.dtype for s in inputs])
+        if op.outputs == 1:
+            return Spec(tuple(int(n) for n in shapes), np.dtype(dtypes), device)
+        return tuple(Spec(tuple(int(n) for n in s), np.dtype(d), device)
+                     for s, d in zip(shapes, dtypes, strict=True))
+    finally:
+        errors.context.inputs = before
+
+
+def ancestry(roots: Iterable[Node], differentiable: bool = False) -> list[Node]:
+    """All ancestors of the roots, and the roots, by age. A node is younger than its inputs: a topological order.
+    differentiable: only where a gradient flows; a version of a state is a leaf then, computed or not."""
+    seen = set(roots)
+    stack = list(seen)
+    while stack:
+        node = stack.pop()
+        if differentiable and node.state is not None:
+            continue
+        for i in node.inputs:
+            if i not in seen and (i.needs_grad or not differentiable):
+                seen.add(i)
+                stack.append(i)
+    return sorted(seen, key=age)

@@ -1,0 +1,139 @@
+"""The op contract: one class per op, and the registry that subclassing fills. Names no op.
+
+    @dataclass(frozen=True, eq=False)
+    class Conv2D(Op):
+        \"\"\"y[n,k,p,q] = sum_{c,r,s} x[n,c,p*stride+r-padding,...] w[k,c,r,s]\"\"\"   the formula
+        name, kind = "conv2d", "kernel"                                               the facts
+        stride: tuple[int, int] = (1, 1)                                              attributes
+        cases = (Case(...), ...)
+        def shape(self, x, w): ...                        the only place that complains about shapes
+        def reference(self, x, w): ...                    NumPy, float64-capable, short, slow, obvious
+        def gradient(self, F, dy, y, x, w): ...           builds nodes: one per input, None where there is none
+        def launch(self, device, inputs, outputs): ...    which kernels to run; None: the reference runs
+        def cost(self, *shapes): ...                      flops and bytes
+
+Attributes are structure (strides, axes, shapes): hashable, part of a plan's key. A number that may change from step to
+step (a learning rate, an epsilon, a slope) is an *input*, never an attribute.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar, NamedTuple, NoReturn
+
+import numpy as np
+
+from .. import errors
+from .cases import Case
+
+KINDS = ("expr", "view", "reduce", "kernel", "random", "effect", "check")
+SUM, MIXED = "sum", "mixed"
+OPS: dict[str, type[Op]] = {}
+
+Shape = tuple[int, ...]
+
+
+class Cost(NamedTuple):
+    """Work of one call: floating-point operations, and bytes read and written if nothing is cached."""
+
+    flops: float
+    bytes: float
+
+
+class Op:
+    """One operation: what it means, what it accepts, how it differentiates, how it runs.
+
+    name               the registry's name; `F.<name>(...)` builds a node
+    kind               expr    elementwise, fuses freely     view    moves no data
+                       reduce  fewer elements come out       kernel  anchors a kernel of its own
+                       random  depends on a key              effect  changes a state
+                       check   its first input passes through; a bad value ends the plan before anything is stored
+    outputs            how many outputs; above 1, `shape` and `dtype` return tuples, and so are dy and y in `gradient`
+    cheap_to_recompute recomputing costs about as much as reading the result back
+    inplace            the output may take the memory of an input with the same shape and type
+    strided            its kernels read inputs at any strides; otherwise the compiler hands them contiguous ones
+    batch_axis         method, see below
+    tolerance          method: allowed error of float32 against the float64 reference, relative to the largest value
+    """
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[str] = "kernel"
+    outputs: ClassVar[int] = 1
+    cases: ClassVar[tuple[Case, ...]]
+    cheap_to_recompute: ClassVar[bool]
+    inplace: ClassVar[bool] = False
+    strided: ClassVar[bool] = False
+    arity: ClassVar[int | None] = None          # number of inputs; None: any number
+    parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages
+
+    shape: Any
+    reference: Any
+    gradient: Any
+    launch: Any
+    cost: Any
+    batch_axis: Any
+
+    REQUIRED: ClassVar = ("kind", "cases", "shape", "reference", "gradient", "launch", "cost", "cheap_to_recompute",
+                          "batch_axis")
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if not vars(cls).get("name"):
+            return                                               # a family's common base
+        for fact in cls.REQUIRED:
+            if not any(fact in vars(base) for base in cls.__mro__ if base not in (Op, object)):
+                errors.fail("value/op.fact", f"op {cls.name!r} declares no `{fact}`",
+                            hint=f"write `{fact} = None` in {cls.__name__} if it truly has none")
+        if cls.kind not in KINDS:
+            errors.fail("value/op.kind", f"op {cls.name!r} has the unknown kind {cls.kind!r}",
+                        hint=f"one of {', '.join(KINDS)}")
+        if cls.name in OPS and OPS[cls.name].__qualname__ != cls.__qualname__:
+            errors.fail("value/op.twice", f"op {cls.name!r} is declared twice",
+                        cause=f"{OPS[cls.name].__module__} declares it too", hint="choose another name")
+        names = inspect.signature(cls.shape).parameters.values()
+        cls.parameters = tuple(p.name for p in list(names)[1:])
+        cls.arity = None if any(p.kind is p.VAR_POSITIONAL for p in names) else len(cls.parameters)
+        OPS[cls.name] = cls
+
+    def dtype(self, *dtypes: np.dtype) -> Any:
+        """Types of the outputs from those of the inputs; the only place that complains about types."""
+        return dtypes[0] if self.outputs == 1 else (dtypes[0],) * self.outputs
+
+    def terms(self, *shapes: Shape) -> int:
+        """How many products are summed into one output element."""
+        return 1
+
+    def tolerance(self, *shapes: Shape) -> float:
+        """A sum of n terms in float32 is off by at most about n roundings of the largest partial sum."""
+        return float(np.finfo(np.float32).eps) * (8 + self.terms(*shapes))
+
+    def attributes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in getattr(type(self), "__dataclass_fields__", ())}
+
+    def fail(self, place: str, what: str, **details: Any) -> NoReturn:
+        """Raise at `place`; the inputs' shapes and types are added by the builder."""
+        errors.fail(place, what, op=details.pop("op", self.name), **details)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={v!r}" for k, v in self.attributes().items())
+        return f"{self.name}({shown})"
+
+
+# batch_axis(self, axes, *shapes) -> axis of the batch in the output, or
+#   None    the output does not depend on the batch
+#   SUM     the output is a sum over samples: parts computed from parts of the batch add up to the whole
+#   MIXED   samples influence each other: the batch cannot be split here
+# `axes[i]` is the batch axis of input i (None: free of it). Several outputs: a tuple.
+def batch_leads(op: Op, axes: tuple, *shapes: Shape) -> Any:
+    """The common rule: axis 0 of the first input is the batch and stays axis 0; the other inputs are free of it."""
+    if all(a is None for a in axes):
+        found = None
+    else:
+        found = 0 if axes[0] == 0 and all(a is None for a in axes[1:]) else MIXED
+    return found if op.outputs == 1 else (found,) * op.outputs
+
+
+def batch_mixed(op: Op, axes: tuple, *shapes: Shape) -> Any:
+    """Samples influence each other as soon as any input depends on the batch."""
+    found = None if all(a is None for a in axes) else MIXED
+    return found if op.outputs == 1 else (found,) * op.outputs
