@@ -70,6 +70,10 @@ class ArgumentError(ShoestringError, ValueError):
     """An argument is outside what a function accepts."""
 
 
+class OutOfRange(ArgumentError, IndexError):
+    """An index is outside its axis."""
+
+
 class NameUnknownError(ShoestringError, AttributeError):
     """A name does not exist; the message has the nearest one."""
 

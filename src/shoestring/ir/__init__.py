@@ -2,9 +2,9 @@
 
 from .cases import Case
 from .dtypes import DTYPES, bool_, float32, float64, int32, int64, promote, promote_float, uint8
-from .node import F, Node, Output, Spec, age, ancestry, leaf, output
+from .node import OUTPUTS, F, Node, Output, Spec, age, ancestry, leaf, output
 from .op import KINDS, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
 
-__all__ = ["DTYPES", "KINDS", "MIXED", "OPS", "SUM", "Case", "Cost", "F", "Node", "Op", "Output", "Shape", "Spec",
+__all__ = ["DTYPES", "KINDS", "MIXED", "OPS", "OUTPUTS", "SUM", "Case", "Cost", "F", "Node", "Op", "Output", "Shape", "Spec",
            "age", "ancestry", "batch_leads", "batch_mixed", "bool_", "float32", "float64", "int32", "int64", "leaf",
            "output", "promote", "promote_float", "uint8"]

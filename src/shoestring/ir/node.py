@@ -110,12 +110,14 @@ class Output(Op):
 
 
 Output.name = "output"
-_outputs = [Output(index) for index in range(16)]
+OUTPUTS = [Output(index) for index in range(16)]
 
 
 def output(node: Node, index: int) -> Node:
-    """The node of one output of a node with several."""
-    return Node(_outputs[index], (node,), node.spec[index], node.needs_grad and node.spec[index].dtype.kind == "f")
+    """The node of one output of a node with several. `node.value` holds all their values, once they are kept."""
+    needs_grad = node.needs_grad and node.spec[index].dtype.kind == "f"
+    value = None if node.value is None else node.value[index]
+    return Node(OUTPUTS[index], (node,), node.spec[index], needs_grad, value)
 
 
 class _Builder:

@@ -26,7 +26,7 @@ import numpy as np
 from .. import errors
 from .cases import Case
 
-KINDS = ("expr", "view", "reduce", "kernel", "random", "effect", "check")
+KINDS = ("expr", "view", "copy", "reduce", "kernel", "random", "effect", "check")
 SUM, MIXED = "sum", "mixed"
 OPS: dict[str, type[Op]] = {}
 
@@ -47,6 +47,7 @@ class Op:
     kind               expr    elementwise, fuses freely     view    moves no data
                        reduce  fewer elements come out       kernel  anchors a kernel of its own
                        random  depends on a key              effect  changes a state
+                       copy    the same elements, made contiguous (one op of the registry)
                        check   its first input passes through; a bad value ends the plan before anything is stored
     outputs            how many outputs; above 1, `shape` and `dtype` return tuples, and so are dy and y in `gradient`
     cheap_to_recompute recomputing costs about as much as reading the result back

@@ -1,0 +1,12 @@
+"""Evaluates plans: states, what is alive, the plan cache, compiled steps, errors' hooks."""
+
+from . import debug
+from .compiled import Compiled
+from .devices import default_device
+from .flush import compact, flush, guarded, settle_pending
+from .guard import Uninterrupted
+from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
+from .state import State, add_gradients, assign
+
+__all__ = ["DIRTY", "HANDLES", "MAX_HANDLES", "PLANS", "Compiled", "State", "Uninterrupted", "add_gradients", "assign",
+           "compact", "debug", "default_device", "flush", "guarded", "random", "reset_stats", "scalar", "session", "settle_pending", "stats"]

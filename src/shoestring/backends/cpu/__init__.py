@@ -1,0 +1,62 @@
+"""The CPU device: C++17 kernels on a thread pool of our own, the best instruction set chosen at run time.
+
+The native module is glue over a static library that knows nothing of Python; what cannot be imported is simply not
+offered, and the `reference` device remains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..device import FACTORIES, Device
+
+try:
+    from . import _native
+except ImportError as problem:                                   # a source tree that has not been built
+    _native, missing = None, problem
+
+
+class CPU(Device):
+    name, kernels = "cpu", True
+
+    def __init__(self) -> None:
+        self.entries = frozenset(_native.entries())
+
+    def buffer(self, nbytes: int) -> np.ndarray:
+        try:
+            return _native.Buffer(nbytes).bytes()
+        except MemoryError as problem:
+            self.out_of_memory(nbytes, problem)
+            raise
+
+    def program(self, launches: Sequence[tuple]) -> Any:
+        return _native.Program(list(launches))
+
+    def has(self, entry: str) -> bool:
+        return entry in self.entries
+
+    def allocated_bytes(self) -> int:
+        return _native.allocated_bytes()
+
+    def peak_bytes(self) -> int:
+        return _native.peak_bytes()
+
+    def reset_peak(self) -> None:
+        _native.reset_peak()
+
+
+def set_threads(count: int) -> None:
+    """Kernels use `count` threads from now on (results do not depend on it)."""
+    _native.set_threads(count)
+
+
+def threads() -> int:
+    """How many threads kernels use."""
+    return _native.threads()
+
+
+if _native is not None:
+    FACTORIES["cpu"] = CPU

@@ -1,0 +1,81 @@
+"""What every device offers: memory, copies, programs. Host devices hand out NumPy arrays over memory of their own.
+
+A realized value is anything with `shape`, `dtype`, `strides` (bytes) and `flags.c_contiguous`; on host devices it is a
+NumPy array. `bases` are what a program's launches refer to: (base, byte offset) stands for bases[base] + offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DeviceError, fail, nearest
+
+DEVICES: dict[str, Device] = {}
+FACTORIES: dict[str, Callable[[], Device]] = {}
+
+
+class Device:
+    """name: how users spell it, "cpu". kernels: whether it runs launches itself (else every op runs its reference)."""
+
+    name = ""
+    kernels = False
+    floats = ("float32",)
+
+    def buffer(self, nbytes: int) -> np.ndarray:
+        """Memory from the system: uint8[nbytes], aligned to 64 bytes, counted. Freed with the last array on it."""
+        raise NotImplementedError
+
+    def program(self, launches: Sequence[tuple]) -> Any:
+        """Something with run(addresses): launches are (entry, [(base, offset)], integers, reals)."""
+        raise NotImplementedError
+
+    def has(self, entry: str) -> bool:
+        """Whether a kernel of that name exists."""
+        return False
+
+    def allocated_bytes(self) -> int:
+        """Bytes held now, as counted where memory is asked of the system."""
+        raise NotImplementedError
+
+    def peak_bytes(self) -> int:
+        """The most bytes held at once since reset_peak()."""
+        raise NotImplementedError
+
+    def reset_peak(self) -> None:
+        raise NotImplementedError
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """An array of this device with undefined contents."""
+        nbytes = dtype.itemsize
+        for n in shape:
+            nbytes *= n
+        if nbytes == 0:
+            return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, self.buffer(nbytes))
+
+    def upload(self, array: np.ndarray) -> np.ndarray:
+        """A copy of host data on this device."""
+        copy = self.empty(array.shape, array.dtype)
+        copy[...] = array
+        return copy
+
+    def out_of_memory(self, nbytes: int, source: BaseException | None = None) -> None:
+        fail("launch/memory.out", f"{self.name} could not provide {nbytes:,} bytes", tensors={},
+             cause=f"{self.allocated_bytes():,} bytes are in use there", source=source,
+             hint="a smaller batch, or free tensors that are no longer needed", error=DeviceError)
+
+
+def device(name: str) -> Device:
+    """The device that users call `name`; opened at first use."""
+    found = DEVICES.get(name)
+    if found is None:
+        factory = FACTORIES.get(name)
+        if factory is None:
+            close = nearest(name, FACTORIES)
+            fail("value/device.unknown", f"there is no device {name!r}", tensors={}, error=ArgumentError,
+                 cause=f"this installation has {', '.join(sorted(FACTORIES))}", hint=f'device="{close or "cpu"}"')
+        found = DEVICES[name] = factory()
+    return found

@@ -1,0 +1,91 @@
+"""The form that passes work on: a graph as parallel lists over positions, without nodes, values or devices.
+
+    ops[i]      the op, None for a leaf; an Output reads one output of the node before it
+    ins[i]      positions of its inputs
+    specs[i]    shape, type, device (a tuple for a node with several outputs)
+    rank[i]     age: the order in which the user wrote it
+    outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what stands for it
+    stores      position of a state's newest store -> position of its home (None: it has no memory yet)
+    homes       leaves that are homes;  strides: leaves that are not contiguous -> strides in elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..ir import OPS, OUTPUTS, Node, Op, Output, Spec
+from .graph import Graph
+
+
+class Draft:
+    def __init__(self, graph: Graph, outputs: Sequence[int]) -> None:
+        self.ops: list[Op | None] = []
+        self.ins: list[list[int]] = []
+        self.specs: list[Any] = []
+        self.rank: list[float] = []
+        self.layers: list[Any] = []
+        self.homes, self.strides = set(), {}
+        self.leaves, self.outputs = list(graph.leaves), list(outputs)
+        self.stores = dict(graph.stores)
+        self.same: dict[int, int] = {}
+        owner: tuple[int, Node] | None = None
+        for position, node in enumerate(graph.nodes):
+            if node is None or type(node.op) is Output and node.value is None:
+                assert owner is not None                         # an output stands right after its node
+                first, source = owner
+                k = position - first - 1
+                self._add(OUTPUTS[k], [first], source.spec[k], source.serial, source.layer)
+            elif node.value is not None:
+                self._add(None, [], node.spec, node.serial, node.layer)
+                if node.state is not None:
+                    self.homes.add(position)
+                if node.layout is not None:
+                    self.strides[position] = tuple(s // node.dtype.itemsize for s in node.layout)
+            else:
+                self._add(node.op, [graph.index[i] for i in node.inputs], node.spec, node.serial, node.layer)
+                owner = position, node
+
+    def _add(self, op: Op | None, ins: list[int], spec: Any, rank: float, layer: Any) -> int:
+        self.ops.append(op)
+        self.ins.append(ins)
+        self.specs.append(spec)
+        self.rank.append(rank)
+        self.layers.append(layer)
+        return len(self.ops) - 1
+
+    def add(self, op: Op, ins: list[int], spec: Spec, before: int) -> int:
+        """A position that a pass adds; it runs just before position `before`."""
+        return self._add(op, ins, spec, self.rank[before] - 0.5, self.layers[before])
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def consumers(self) -> list[list[int]]:
+        """Who reads each position."""
+        found: list[list[int]] = [[] for _ in self.ops]
+        for i, ins in enumerate(self.ins):
+            for j in ins:
+                found[j].append(i)
+        return found
+
+    def topological(self) -> Iterator[int]:
+        """Positions with inputs first (positions that passes have added stand at the end of the lists)."""
+        done: set[int] = set()
+        for start in range(len(self)):
+            stack = [start]
+            while stack:
+                i = stack[-1]
+                waiting = [j for j in self.ins[i] if j not in done] if i not in done else []
+                if waiting:
+                    stack.extend(waiting)
+                    continue
+                stack.pop()
+                if i not in done:
+                    done.add(i)
+                    yield i
+
+
+def copy_op() -> Op:
+    """The op of the registry whose kind says that it only makes its input contiguous."""
+    return next(cls for cls in OPS.values() if cls.kind == "copy")()

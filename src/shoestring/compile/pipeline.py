@@ -1,0 +1,152 @@
+"""plan(): runs the passes in order and puts their findings into a Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+
+import numpy as np
+
+from ..backends import Operand
+from ..errors import fail
+from ..ir import Op
+from .draft import Draft, copy_op
+from .graph import Graph
+from .memory import Interval, assign_offsets
+from .place import place, row_major
+from .plan import ARENA, Plan, Step
+from .schedule import schedule
+from .simplify import simplify
+from .verify import verify
+
+RECORD_BYTES = 16
+PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, place, schedule)
+
+
+def plan(graph: Graph, outputs: Sequence[int], device: str, has: Callable[[str], bool], check: bool = False) -> Plan:
+    """The plan that computes `outputs` and the graph's stores on `device`.
+
+    has    tells whether the device has a kernel of some name; check: verify the draft after every pass
+    """
+    draft = Draft(graph, outputs)
+    for run in PASSES:
+        draft = run(draft)
+        if check:
+            verify(draft, run.__name__)
+    return lower(draft, outputs, device, has)
+
+
+def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], bool]) -> Plan:
+    """Steps with addresses: bases for what outlives the plan, arena offsets for the rest."""
+    external = outliving(draft)
+    bases = {leaf: 1 + k for k, leaf in enumerate(draft.leaves)}
+    bases.update({root: 1 + len(draft.leaves) + k for k, root in enumerate(external)})
+    bases.update({s: bases[h] for s, h in draft.stores.items() if h is not None and s not in draft.late})
+    steps = [make_step(draft, i, device, has) for i in draft.order]
+    end = len(steps)
+    first, last = lifetimes(draft, bases)
+    buffers = [Interval(draft.specs[r].nbytes, first[r], last[r]) for r in first]
+    extra: list[tuple[Step, str]] = []
+    for k, (step, spaces) in enumerate(steps):
+        for nbytes in spaces:
+            buffers.append(Interval(nbytes, k, k))
+            extra.append((step, "workspace"))
+        if step.op.kind == "check":
+            buffers.append(Interval(RECORD_BYTES, k, end))
+            extra.append((step, "record"))
+    layout = assign_offsets(buffers)
+    offsets = dict(zip(first, layout.offsets, strict=False))
+    for (step, what), offset in zip(extra, layout.offsets[len(first):], strict=True):
+        if what == "workspace":
+            step.workspaces.append((ARENA, offset))
+        else:
+            step.record = ARENA, offset
+    final = [step for step, _ in steps]
+    final += [write_late(draft, s, device, has) for s in draft.late]
+    for step in final:
+        step.reads = [address(draft, bases, offsets, j) for j in step.ins]
+        step.writes = [address(draft, bases, offsets, j) for j in step.outs]
+    for step, s in zip(final[end:], draft.late, strict=True):
+        step.writes = [(bases[draft.stores[s]], 0)]
+    stops = [k for k, step in enumerate(final) if step.home is not None]
+    values = {}
+    for i in asked:
+        source = draft.same.get(i, i)
+        values[i] = draft.root[source], draft.operand[source], draft.offset[source]
+    views = {i: (op, draft.ins[i][0]) for i, op in enumerate(draft.ops)
+             if op is not None and i in draft.root and draft.root[i] != i}
+    return Plan(device, final, min(stops, default=len(final)), list(draft.leaves),
+                {root: draft.specs[root] for root in external}, bases, values, dict(draft.stores), layout.total,
+                layout.lower_bound, views, dict(draft.root), draft.specs, offsets)
+
+
+def outliving(draft: Draft) -> list[int]:
+    """Roots in memory of their own: they live longer than the plan."""
+    found = {draft.root[i] for i in draft.outputs if draft.ops[draft.root[i]] is not None}
+    found = {r for r in found if draft.stores.get(r) is None}
+    return sorted(found | {s for s, home in draft.stores.items() if home is None})
+
+
+def lifetimes(draft: Draft, bases: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """First and last step of every buffer in the arena."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for k, i in enumerate(draft.order):
+        for j in written(draft, i):
+            if j not in bases:
+                first[j] = last[j] = k
+        for j in draft.ins[i]:
+            root = draft.root[j]
+            if root in first:
+                last[root] = k
+    for s in draft.late:
+        last[s] = len(draft.order)
+    return first, last
+
+
+def written(draft: Draft, i: int) -> list[int]:
+    op = draft.ops[i]
+    if op.kind == "check":
+        return []
+    return [i] if op.outputs == 1 else [i + 1 + k for k in range(op.outputs)]
+
+
+def make_step(draft: Draft, i: int, device: str, has: Callable[[str], bool]) -> tuple[Step, tuple[int, ...]]:
+    op, outs = draft.ops[i], written(draft, i)
+    inputs = [draft.operand[j] for j in draft.ins[i]]
+    if outs == [i] and draft.operand[i].size == (inputs[0].size if inputs else -1) and op.kind == "copy":
+        outputs = [Operand(inputs[0].shape, inputs[0].dtype, row_major(inputs[0].shape))]
+    else:
+        outputs = [draft.operand[j] for j in outs]
+    kernels, spaces = choose(op, device, inputs, outputs, has)
+    home = draft.stores.get(i) if i not in draft.late else None
+    return Step(i, op, draft.layers[i], list(draft.ins[i]), outs, inputs, outputs, [], [], kernels, home=home), spaces
+
+
+def choose(op: Op, device: str, inputs: list[Operand], outputs: list[Operand], has: Callable[[str], bool]):
+    """The op's kernels for this device, or (None, ()) where its reference runs."""
+    if op.launch is None or any(o.size == 0 for o in [*inputs, *outputs]):
+        return None, ()
+    launch = op.launch(device, inputs, outputs)
+    if launch is None:
+        return None, ()
+    for kernel in launch.kernels:
+        if not has(kernel.entry):
+            fail("compile/kernel.missing", f"the {device} device has no kernel {kernel.entry!r}", op=op.name, tensors={},
+                 hint="rebuild the native extension: pip install --force-reinstall .")
+    return launch.kernels, launch.workspaces
+
+
+def write_late(draft: Draft, s: int, device: str, has: Callable[[str], bool]) -> Step:
+    """A store that waited for others: from its own memory into the home, after everything else."""
+    operand = draft.operand[s]
+    kernels, _ = choose(copy_op(), device, [operand], [operand], has)
+    return Step(s, copy_op(), draft.layers[s], [s], [s], [operand], [operand], [], [], kernels, home=draft.stores[s])
+
+
+def address(draft: Draft, bases: dict[int, int], offsets: dict[int, int], i: int) -> tuple[int, int]:
+    root = draft.root[i]
+    start = draft.offset[i] * np.dtype(draft.operand[i].dtype).itemsize
+    return (bases[root], start) if root in bases else (ARENA, offsets[root] + start)
+
+

@@ -1,0 +1,156 @@
+"""place: whose memory each position looks at, and with which strides. Views cost nothing.
+
+    root[i]     the position that owns the memory (a leaf, a step's output, or a store)
+    operand[i]  sizes and strides in elements;  offset[i]: elements from the root's first
+    steps       positions that do work: everything but leaves, views and superseded stores
+
+Copies appear only where they must: a reshape that its strides do not allow; a kernel that wants its input contiguous;
+a view of a home that leaves the plan (the home is overwritten later); an output that would keep a larger buffer alive.
+A store takes over the step that feeds only it, so that the value is computed in the home itself. An elementwise step
+may do so even if it reads that home, at its own index only: no other view of it among its inputs.
+"""
+
+from __future__ import annotations
+
+from ..backends import Operand
+from ..ir import Output, Spec
+from .draft import Draft, copy_op
+
+
+def place(draft: Draft) -> Draft:
+    draft.root, draft.operand, draft.offset, draft.steps = {}, {}, {}, []
+    draft.copies, draft.fused = {}, set()
+    wanted = reachable(draft)
+    for i in list(draft.topological()):
+        if i in wanted:
+            place_one(draft, i)
+    compute_in_home(draft)
+    return draft
+
+
+def reachable(draft: Draft) -> set[int]:
+    """Positions that an output or a store needs. Every output of a node with several is written, used or not."""
+    stack, seen = [*draft.outputs, *draft.stores, *draft.leaves], set()
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            stack.extend(draft.ins[i])
+            op = draft.ops[i]
+            if op is not None and op.outputs > 1:
+                stack.extend(range(i + 1, i + 1 + op.outputs))
+    return seen
+
+
+def place_one(draft: Draft, i: int) -> None:
+    op, ins = draft.ops[i], draft.ins[i]
+    if op is None:
+        own(draft, i, draft.strides.get(i))
+    elif isinstance(op, Output):
+        own(draft, i)
+    elif i in draft.stores:
+        own(draft, i)
+        draft.steps.append(i)
+    elif op.kind == "effect":                                    # a newer store supersedes it: it moves no data
+        look_at(draft, i, ins[0])
+    elif op.kind == "check":
+        ensure_contiguous(draft, i)
+        look_at(draft, i, draft.ins[i][0])
+        draft.steps.append(i)
+    elif op.kind == "view":
+        place_view(draft, i)
+    else:
+        if not op.strided:
+            ensure_contiguous(draft, i)
+        if op.outputs == 1:
+            own(draft, i)
+        draft.steps.append(i)
+
+
+def own(draft: Draft, i: int, strides: tuple[int, ...] | None = None) -> None:
+    spec = draft.specs[i]
+    draft.root[i], draft.offset[i] = i, 0
+    draft.operand[i] = Operand(spec.shape, spec.dtype, strides or row_major(spec.shape))
+
+
+def look_at(draft: Draft, i: int, source: int) -> None:
+    draft.root[i], draft.offset[i], draft.operand[i] = draft.root[source], draft.offset[source], draft.operand[source]
+
+
+def place_view(draft: Draft, i: int) -> None:
+    source = draft.ins[i][0]
+    found = view_of(draft, i, source)
+    if found is None:
+        source = copied(draft, source, i)
+        draft.ins[i] = [source]
+        found = view_of(draft, i, source)
+    root = draft.root[source]
+    if i in draft.outputs and must_copy(draft, i, root):
+        view = draft.add(draft.ops[i], [source], draft.specs[i], i)
+        set_view(draft, view, source, found)
+        draft.ops[i], draft.ins[i] = copy_op(), [view]
+        own(draft, i)
+        draft.steps.append(i)
+    else:
+        set_view(draft, i, source, found)
+
+
+def view_of(draft: Draft, i: int, source: int):
+    operand = draft.operand[source]
+    return draft.ops[i].view(operand.shape, operand.strides)
+
+
+def set_view(draft: Draft, i: int, source: int, found) -> None:
+    shape, strides, offset = found
+    draft.root[i], draft.offset[i] = draft.root[source], draft.offset[source] + offset
+    draft.operand[i] = Operand(tuple(shape), draft.specs[i].dtype, tuple(strides))
+
+
+def must_copy(draft: Draft, i: int, root: int) -> bool:
+    if root in draft.homes or root in draft.stores:
+        return True
+    return draft.ops[root] is not None and root not in draft.outputs and draft.specs[i].size < draft.specs[root].size
+
+
+def ensure_contiguous(draft: Draft, i: int) -> None:
+    draft.ins[i] = [j if draft.operand[j].contiguous else copied(draft, j, i) for j in draft.ins[i]]
+
+
+def copied(draft: Draft, source: int, before: int) -> int:
+    """A contiguous copy of `source`; one serves all who need it."""
+    found = draft.copies.get(source)
+    if found is None:
+        spec = draft.specs[source]
+        found = draft.copies[source] = draft.add(copy_op(), [source], Spec(spec.shape, spec.dtype, spec.device), before)
+        own(draft, found)
+        draft.steps.append(found)
+    return found
+
+
+def compute_in_home(draft: Draft) -> None:
+    consumers = draft.consumers()
+    for store, home in draft.stores.items():
+        source = draft.ins[store][0]
+        op = draft.ops[source]
+        alone = [c for c in consumers[source] if c in draft.root or c in draft.steps] == [store]
+        if op is not None and op.outputs == 1 and not isinstance(op, Output) and draft.root.get(source) == source and alone \
+                and source not in draft.outputs and source not in draft.stores and source in draft.steps \
+                and (home is None or op.kind == "expr" and aligned(draft, source, home)):
+            draft.ops[store], draft.ins[store] = op, draft.ins[source]
+            draft.layers[store] = draft.layers[source]
+            draft.fused.add(source)
+        else:
+            draft.ops[store] = copy_op()
+    draft.steps = [i for i in draft.steps if i not in draft.fused]
+
+
+def aligned(draft: Draft, source: int, home: int) -> bool:
+    return all(j == home or draft.root[j] != home for j in draft.ins[source])
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))

@@ -1,0 +1,110 @@
+"""The plan: every step, every buffer and the exact peak, known before anything runs.
+
+A buffer is addressed as (base, byte offset). Base 0 is the arena; then one base per leaf, in the graph's order; then one
+per buffer that outlives the plan (outputs, and new homes). Printing a plan shows what will run, row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..backends import Kernel, Operand
+from ..ir import Op, Spec
+
+ARENA = 0
+
+
+@dataclass
+class Step:
+    """One row of the plan.
+
+    position       its position in the graph;  op, layer: what runs, and the layer that asked for it
+    ins, outs      positions read and written;  reads, writes: their (base, byte offset)
+    inputs, outputs  their operands;  specs: shapes for printing
+    kernels        the kernels, None when the op's reference runs;  places: (base, offset) of every kernel buffer
+    record         (base, offset) of a check's record;  home: the position of the home it overwrites
+    dead           bytes whose life ends here
+    """
+
+    position: int
+    op: Op
+    layer: Any
+    ins: list[int]
+    outs: list[int]
+    inputs: list[Operand]
+    outputs: list[Operand]
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+    kernels: tuple[Kernel, ...] | None = None
+    workspaces: list[tuple[int, int]] = field(default_factory=list)
+    record: tuple[int, int] | None = None
+    home: int | None = None
+
+    @property
+    def name(self) -> str:
+        return "+".join(k.entry for k in self.kernels) if self.kernels else f"{self.op.name} (reference)"
+
+    def launches(self) -> list[tuple]:
+        """(entry, places, integers, reals) of each kernel, as a device's program takes them."""
+        places = [*self.reads, *self.writes, *self.workspaces] if self.record is None else [self.reads[0], self.record]
+        return [(k.entry, [places[b] for b in k.buffers], list(k.integers), list(k.reals)) for k in self.kernels or ()]
+
+
+@dataclass
+class Plan:
+    """steps in the order in which they run; point_of_no_return: the first that overwrites a home.
+
+    outputs[i] = (position, view of which root, strides, offset) tells how to make each asked value from its buffer.
+    external: (base, spec) of buffers that outlive the plan; leaves: specs of the inputs, base 1 + k each.
+    """
+
+    device: str
+    steps: list[Step]
+    point_of_no_return: int
+    leaves: list[int]
+    external: dict[int, Spec]                                    # root position -> spec
+    bases: dict[int, int]                                        # root position -> base
+    values: dict[int, tuple[int, Operand, int]]                  # asked position -> (root, operand, offset)
+    stores: dict[int, int | None]
+    arena_bytes: int
+    lower_bound_bytes: int
+    views: dict[int, tuple[Op, int]]                             # position of a view -> (op, source)
+    roots: dict[int, int]
+    specs: list[Any]
+    offsets: dict[int, int]                                      # arena offset of each root in it
+
+    @property
+    def external_bytes(self) -> int:
+        """Bytes of the buffers that it leaves behind."""
+        return sum(spec.nbytes for spec in self.external.values())
+
+    @property
+    def predicted_peak_bytes(self) -> int:
+        """Bytes that a run asks of the device: the arena, and what it leaves behind."""
+        return self.arena_bytes + self.external_bytes
+
+    def kernel_count(self) -> int:
+        return sum(len(s.kernels) if s.kernels is not None else 1 for s in self.steps)
+
+    def __str__(self) -> str:
+        rows = [("step", "kernel", "layer", "reads", "writes", "at")]
+        for k, step in enumerate(self.steps):
+            at = ", ".join(f"{'arena' if base == ARENA else f'buffer {base}'}+{offset:,}" for base, offset in step.writes)
+            note = " in place of its old value" if step.home is not None else ""
+            rows.append((str(k), step.name, str(step.layer or ""), ", ".join(show(o) for o in step.inputs),
+                         ", ".join(show(o) for o in step.outputs), at + note))
+            if k + 1 == self.point_of_no_return < len(self.steps):
+                rows.append(("", "-- from here on states are overwritten --", "", "", "", ""))
+        widths = [max(len(r[c]) for r in rows) for c in range(6)]
+        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines.append(f"{self.kernel_count()} kernels on {self.device}; arena {self.arena_bytes:,} bytes (lower bound "
+                     f"{self.lower_bound_bytes:,}), left behind {self.external_bytes:,}")
+        return "\n".join(lines)
+
+
+def show(operand: Operand) -> str:
+    short = {"float32": "", "float64": " f64", "int64": " i64", "int32": " i32", "uint8": " u8", "bool": " bool"}
+    return f"{list(operand.shape)}{short.get(np.dtype(operand.dtype).name, '')}"

@@ -1,0 +1,276 @@
+"""Functions on tensors: making them, elementwise functions, joining, random numbers, gradients, compile.
+
+Arguments are tensors, or whatever `ss.tensor` accepts. What belongs to layers (conv2d, max_pool2d, cross_entropy ...)
+stands beside its layer in nn/.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import runtime
+from .autodiff import gradients
+from .backends.device import device as open_device
+from .errors import fail
+from .ir import F, Node
+from .runtime import default_device
+from .tensor import Tensor, Variable, as_data, node_of, tensor, wrap
+
+
+# ---- making tensors --------------------------------------------------------------------------------------------------
+def sizes(shape: tuple) -> tuple[int, ...]:
+    """(2, 3) from both f(2, 3) and f((2, 3))."""
+    found = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    return tuple(int(n) for n in found)
+
+
+def full(shape: Any, value: Any, dtype: Any = "float32", device: str | None = None) -> Tensor:
+    """A tensor of `shape` with `value` everywhere."""
+    return tensor(np.full(shape, value, dtype), dtype, device)
+
+
+def zeros(*shape: Any, dtype: Any = "float32", device: str | None = None) -> Tensor:
+    """Zeros: ss.zeros(2, 3)."""
+    return full(sizes(shape), 0, dtype, device)
+
+
+def ones(*shape: Any, dtype: Any = "float32", device: str | None = None) -> Tensor:
+    """Ones: ss.ones(2, 3)."""
+    return full(sizes(shape), 1, dtype, device)
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    """Zeros with shape, type and device of x."""
+    return full(x.shape, 0, x.dtype, x.device)
+
+
+def ones_like(x: Tensor) -> Tensor:
+    """Ones with shape, type and device of x."""
+    return full(x.shape, 1, x.dtype, x.device)
+
+
+def arange(*limits: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """start, start + step, ... before stop; int64 unless a limit is a float."""
+    return tensor(np.arange(*limits, dtype=dtype), dtype, device)
+
+
+def eye(n: int, dtype: Any = "float32", device: str | None = None) -> Tensor:
+    """The n x n identity."""
+    return tensor(np.eye(n, dtype=dtype), dtype, device)
+
+
+# ---- random ----------------------------------------------------------------------------------------------------------
+def seed(value: int) -> None:
+    """Start all random numbers over: draws on the device, initial weights, shuffling. value: from 0 to 2**63 - 1."""
+    if not isinstance(value, (int, np.integer)) or not 0 <= value < 2 ** 63:
+        fail("value/seed.range", f"a seed is a whole number from 0 to 2**63 - 1, got {value!r}", op="seed", tensors={},
+             hint="ss.seed(0)")
+    runtime.random.seed, runtime.random.draws = int(value), 0
+
+
+def drawn(name: str, shape: tuple, device: str | None, *more: Node) -> Tensor:
+    return wrap(getattr(F, name)(runtime.random.key(device or default_device()), *more, to=sizes(shape)))
+
+
+def uniform(*shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None) -> Tensor:
+    """Numbers spread evenly over [low, high), by a counter-based generator (Philox)."""
+    found = drawn("uniform", shape, device)
+    return found if (low, high) == (0.0, 1.0) else found * (high - low) + low
+
+
+def normal(*shape: Any, mean: float = 0.0, std: float = 1.0, device: str | None = None) -> Tensor:
+    """Normally distributed numbers."""
+    found = drawn("normal", shape, device)
+    return found if (mean, std) == (0.0, 1.0) else found * std + mean
+
+
+def bernoulli(*shape: Any, p: float = 0.5, device: str | None = None) -> Tensor:
+    """1 with probability p, else 0, as float32: p = 0 never gives 1, p = 1 always does."""
+    if not 0 <= p <= 1:
+        fail("value/bernoulli.p", f"a probability lies in [0, 1], got {p}", op="bernoulli", tensors={}, hint="p=0.5")
+    device = device or default_device()
+    return drawn("bernoulli", shape, device, runtime.scalar(p, device=device))
+
+
+# ---- elementwise -----------------------------------------------------------------------------------------------------
+def elementwise(name: str, doc: str) -> Callable[..., Tensor]:
+    def apply(x: Any, *others: Any) -> Tensor:
+        tensors = [t for t in (x, *others) if isinstance(t, Tensor)]
+        like = tensors[0] if tensors else None
+        return wrap(getattr(F, name)(*[node_of(t, like) for t in (x, *others)]))
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = doc
+    return apply
+
+
+exp = elementwise("exp", "e to the power x, elementwise.")
+log = elementwise("log", "Natural logarithm of x, elementwise; NaN below 0, -inf at 0.")
+sqrt = elementwise("sqrt", "Square root of x, elementwise.")
+rsqrt = elementwise("rsqrt", "1 / sqrt(x), elementwise.")
+abs = elementwise("abs", "|x|, elementwise.")
+sin = elementwise("sin", "Sine of x in radians, elementwise.")
+cos = elementwise("cos", "Cosine of x in radians, elementwise.")
+erf = elementwise("erf", "Error function of x, elementwise.")
+sign = elementwise("sign", "-1, 0 or 1, elementwise.")
+maximum = elementwise("maximum", "The larger of a and b, elementwise, with broadcasting; NaN wins.")
+minimum = elementwise("minimum", "The smaller of a and b, elementwise, with broadcasting; NaN wins.")
+
+
+def where(condition: Any, a: Any, b: Any) -> Tensor:
+    """a where `condition` holds, b elsewhere, with broadcasting. The side not taken gets gradient 0, never NaN."""
+    like = next((t for t in (a, b) if isinstance(t, Tensor)), condition if isinstance(condition, Tensor) else None)
+    return wrap(F.where(node_of(condition, like), node_of(a, like), node_of(b, like)))
+
+
+def clip(x: Tensor, minimum: Any = -math.inf, maximum: Any = math.inf) -> Tensor:
+    """Values below `minimum` become it, values above `maximum` become that."""
+    return x.clip(minimum, maximum)
+
+
+# ---- shape, reductions, products -------------------------------------------------------------------------------------
+def reshape(x: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape; see Tensor.reshape."""
+    return x.reshape(*shape)
+
+
+def flatten(x: Tensor, start: int = 1) -> Tensor:
+    """Axes from `start` on become one; axis 0 (the batch) stays unless start=0.  [N, C, H, W] -> [N, C*H*W]"""
+    return x.flatten(start)
+
+
+def transpose(x: Tensor, *axes: int) -> Tensor:
+    """Axes in another order; see Tensor.transpose."""
+    return x.transpose(*axes)
+
+
+def concat(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
+    """Tensors one after the other along `axis`; their other sizes are equal."""
+    tensors = list(tensors)
+    if not tensors:
+        fail("value/concat.empty", "there is nothing to concatenate", op="concat", tensors={}, hint="ss.concat([a, b])")
+    axis = tensors[0]._axes(axis if dim is None else dim)[0]
+    return wrap(F.concat(*[t.node for t in tensors], axis=axis))
+
+
+def stack(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
+    """Tensors of one shape side by side along a new axis."""
+    return concat([t.unsqueeze(axis if dim is None else dim) for t in tensors], axis if dim is None else dim)
+
+
+def pad(x: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
+    """Zeros around x: per axis (how many before, how many after)."""
+    return wrap(F.pad(x.node, widths=tuple((int(a), int(b)) for a, b in widths)))
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Matrix product a @ b: [..., M, K] @ [..., K, N] -> [..., M, N]; leading axes broadcast."""
+    return a @ b
+
+
+def sum(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
+    """Sum over `axis`; see Tensor.sum."""
+    return x.sum(axis, keepdims, **named)
+
+
+def mean(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
+    """Mean over `axis`; see Tensor.mean."""
+    return x.mean(axis, keepdims, **named)
+
+
+def var(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 1, **named: Any) -> Tensor:
+    """Variance over `axis`; see Tensor.var."""
+    return x.var(axis, keepdims, correction, **named)
+
+
+def argmax(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
+    """Position of the largest value; see Tensor.argmax."""
+    return x.argmax(axis, keepdims, **named)
+
+
+# ---- gradients and compiled steps ------------------------------------------------------------------------------------
+def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
+    """dy/dx for each x, as tensors that can be differentiated again. Leaves every `grad` alone.
+
+    y   scalar tensor;  xs: one tensor or a list (Parameters, Variables, or values on the way to y)
+    """
+    several = not isinstance(xs, Tensor)
+    items = list(xs) if several else [xs]
+    if y.shape != ():
+        fail("shape/grad.scalar", f"needs a scalar, got {list(y.shape)}", op="grad", tensors={"y": y.spec},
+             hint="ss.grad(y.sum(), x)")
+    nodes = [x.state.node if isinstance(x, Variable) else x.node for x in items]
+    found = gradients(y.node, runtime.scalar(1.0, y.dtype, device=y.device), nodes)
+    result = []
+    for x, node in zip(items, nodes, strict=True):
+        if not node.needs_grad:
+            fail("value/grad.constant", "x takes no gradient", op="grad", tensors={"x": x.spec},
+                 hint="ss.tensor(data, requires_grad=True)")
+        result.append(wrap(found[node]) if node in found else zeros_like(x))
+    return result if several else result[0]
+
+
+def compile(step: Callable) -> runtime.Compiled:
+    """`step` as one plan: traced once per shapes and modes of its arguments, then replayed without its Python.
+
+    step   a function of tensors, arrays and numbers that may call backward(), optimiser steps, layers; it returns
+           None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an error: return the tensor.
+
+        @ss.compile
+        def step(x, y):
+            loss = ss.cross_entropy(model(x), y)
+            loss.backward(); optimizer.step(); optimizer.zero_grad()
+            return loss
+    """
+    return runtime.Compiled(step, lower_arguments, lambda nodes: [wrap(n) for n in nodes], collect)
+
+
+def lower_arguments(arguments: Sequence[Any]) -> tuple[list[Any], list[str]]:
+    """Arguments of a compiled step as realized values and their devices."""
+    found = [t for t in arguments if isinstance(t, Tensor)]
+    home = found[0].device if found else default_device()
+    values, devices = [], []
+    for argument in arguments:
+        if isinstance(argument, Tensor):
+            values.append(argument.realize())
+            devices.append(argument.device)
+        elif isinstance(argument, (np.ndarray, np.generic, int, float, bool, list)):
+            values.append(open_device(home).upload(as_data(argument, None, home)))
+            devices.append(home)
+        else:
+            fail("type/compile.argument", f"a compiled step takes tensors, arrays and numbers, got {type(argument).__name__}",
+                 op="compile", tensors={}, hint="use it inside the step as a closure instead of passing it")
+    return values, devices
+
+
+def collect(result: Any) -> tuple[Callable, list[Node]]:
+    """The nodes of a step's result, and how to put the replayed values into the same structure."""
+    if result is None:
+        return (lambda leaves: None), []
+    if isinstance(result, Tensor):
+        node = F.alias(result.state.node) if isinstance(result, Variable) else result.node
+        return (lambda leaves: wrap(leaves[0])), [node if node.value is None else F.alias(node)]
+    if isinstance(result, dict):
+        keys = list(result)
+        build, nodes = collect(list(result.values()))
+        return (lambda leaves: dict(zip(keys, build(leaves), strict=True))), nodes
+    if isinstance(result, (tuple, list)):
+        parts = [collect(r) for r in result]
+        counts = [len(nodes) for _, nodes in parts]
+        starts = [int(s) for s in np.cumsum([0, *counts])]
+
+        def rebuild(leaves: list) -> Any:
+            items = [build(leaves[s:s + n]) for (build, _), s, n in zip(parts, starts, counts, strict=False)]
+            return type(result)(items) if not hasattr(result, "_fields") else type(result)(*items)
+        return rebuild, [n for _, nodes in parts for n in nodes]
+    fail("type/compile.result", f"a compiled step returns tensors, got {type(result).__name__}", op="compile", tensors={},
+         hint="return tensors, alone or in a tuple, list or dict")
+
+
+__all__ = ["abs", "arange", "argmax", "bernoulli", "clip", "compile", "concat", "cos", "erf", "exp", "eye", "flatten",
+           "full", "grad", "log", "matmul", "maximum", "mean", "minimum", "normal", "ones", "ones_like", "pad",
+           "reshape", "rsqrt", "seed", "sign", "sin", "sqrt", "stack", "sum", "transpose", "uniform", "var", "where",
+           "zeros", "zeros_like"]

@@ -1,0 +1,227 @@
+"""Tensor's arithmetic, comparisons, reductions and changes of shape. Each builds one node (or a few).
+
+A mixin, so that tensor.py holds only what a handle is. Axes: `axis` or `dim`, `keepdims` or `keepdim`; negative axes
+count from the end; None means all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .errors import fail
+from .ir import F, Node, float32
+
+Axis = int | tuple[int, ...] | None
+
+
+class Methods:
+    """What Tensor inherits. `_wrap` makes a handle, `_node` a node of any operand, `_view` a view."""
+
+    __slots__ = ()
+    node: Any
+    shape: Any
+    dtype: Any
+    ndim: Any
+    spec: Any
+
+    def _wrap(self, node: Node) -> Any: ...
+    def _node(self, x: Any) -> Node: ...
+    def _view(self, name: str, **attributes: Any) -> Any: ...
+    def rebind(self, node: Node) -> Any: ...
+
+    # ---- arithmetic --------------------------------------------------------------------------------------------------
+    def __add__(self, other): return self._wrap(F.add(self.node, self._node(other)))
+    def __radd__(self, other): return self._wrap(F.add(self._node(other), self.node))
+    def __sub__(self, other): return self._wrap(F.sub(self.node, self._node(other)))
+    def __rsub__(self, other): return self._wrap(F.sub(self._node(other), self.node))
+    def __mul__(self, other): return self._wrap(F.mul(self.node, self._node(other)))
+    def __rmul__(self, other): return self._wrap(F.mul(self._node(other), self.node))
+    def __truediv__(self, other): return self._wrap(F.div(self.node, self._node(other)))
+    def __rtruediv__(self, other): return self._wrap(F.div(self._node(other), self.node))
+    def __pow__(self, other): return self._wrap(F.pow(self.node, self._node(other)))
+    def __rpow__(self, other): return self._wrap(F.pow(self._node(other), self.node))
+    def __neg__(self): return self._wrap(F.neg(self.node))
+    def __abs__(self): return self._wrap(F.abs(self.node))
+    def __invert__(self): return self._wrap(F.logical_not(self.node))
+    def __and__(self, other): return self._wrap(F.logical_and(self.node, self._node(other)))
+    def __or__(self, other): return self._wrap(F.logical_or(self.node, self._node(other)))
+
+    def __iadd__(self, other): return self.rebind(F.add(self.node, self._node(other)))
+    def __isub__(self, other): return self.rebind(F.sub(self.node, self._node(other)))
+    def __imul__(self, other): return self.rebind(F.mul(self.node, self._node(other)))
+    def __itruediv__(self, other): return self.rebind(F.div(self.node, self._node(other)))
+
+    def __eq__(self, other): return self._wrap(F.equal(self.node, self._node(other)))
+    def __ne__(self, other): return self._wrap(F.not_equal(self.node, self._node(other)))
+    def __lt__(self, other): return self._wrap(F.less(self.node, self._node(other)))
+    def __le__(self, other): return self._wrap(F.less_equal(self.node, self._node(other)))
+    def __gt__(self, other): return self._wrap(F.greater(self.node, self._node(other)))
+    def __ge__(self, other): return self._wrap(F.greater_equal(self.node, self._node(other)))
+    __hash__ = object.__hash__
+
+    def exp(self): return self._wrap(F.exp(self.node))
+    def log(self): return self._wrap(F.log(self.node))
+    def sqrt(self): return self._wrap(F.sqrt(self.node))
+    def abs(self): return self._wrap(F.abs(self.node))
+    def tanh(self): return self._wrap(F.tanh(self.node))
+    def sigmoid(self): return self._wrap(F.sigmoid(self.node))
+    def relu(self): return self._wrap(F.relu(self.node))
+
+    def clip(self, minimum: Any = -math.inf, maximum: Any = math.inf):
+        """Values below `minimum` become it, values above `maximum` become that."""
+        return self._wrap(F.clip(self.node, self._node(minimum), self._node(maximum)))
+
+    clamp = clip
+
+    # ---- types -------------------------------------------------------------------------------------------------------
+    def astype(self, dtype: Any):
+        """The values as another type: float32, int64, int32, uint8 or bool."""
+        dtype = np.dtype(dtype)
+        return self if dtype == self.dtype else self._wrap(F.cast(self.node, to=dtype.name))
+
+    def float(self): return self.astype(float32)
+    def long(self): return self.astype("int64")
+    def int(self): return self.astype("int32")
+    def bool(self): return self.astype("bool")
+
+    # ---- products ----------------------------------------------------------------------------------------------------
+    def __matmul__(self, other): return self._wrap(matmul_nodes(self.node, self._node(other)))
+    def __rmatmul__(self, other): return self._wrap(matmul_nodes(self._node(other), self.node))
+    def matmul(self, other): return self @ other
+
+    # ---- reductions --------------------------------------------------------------------------------------------------
+    def _reduce(self, name: str, axis: Axis, keepdims: bool, dim: Axis, keepdim: bool, **more: Any):
+        axes = self._axes(axis if dim is None else dim)
+        return self._wrap(getattr(F, name)(self.node, axes=axes, keepdims=keepdims or keepdim, **more))
+
+    def sum(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+        """Sum over `axis`; integers add up as int64."""
+        return self._reduce("sum", axis, keepdims, dim, keepdim)
+
+    def mean(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+        """Mean over `axis`, a float always; NaN over nothing."""
+        return self._reduce("mean", axis, keepdims, dim, keepdim)
+
+    def max(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+        """Largest value over `axis` (the value alone: for its place use argmax); NaN wins."""
+        return self._reduce("max", axis, keepdims, dim, keepdim)
+
+    def min(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+        """Smallest value over `axis`; NaN wins."""
+        return self._reduce("min", axis, keepdims, dim, keepdim)
+
+    def var(self, axis: Axis = None, keepdims: bool = False, correction: Any = 1, *, dim: Axis = None,
+            keepdim: bool = False):
+        """Variance over `axis`, divided by n - correction (1: unbiased, as in PyTorch; 0: as in NumPy)."""
+        return self._reduce("var", axis, keepdims, dim, keepdim, correction=correction)
+
+    def std(self, axis: Axis = None, keepdims: bool = False, correction: Any = 1, *, dim: Axis = None,
+            keepdim: bool = False):
+        """Square root of var()."""
+        return self.var(axis, keepdims, correction, dim=dim, keepdim=keepdim).sqrt()
+
+    def _position(self, name: str, axis: Any, keepdims: bool, dim: Any, keepdim: bool):
+        axis, x = axis if dim is None else dim, self
+        if axis is None:
+            x, axis = self.reshape(-1), 0
+        return self._wrap(getattr(F, name)(x.node, axis=x._axes(axis)[0], keepdims=keepdims or keepdim))
+
+    def argmax(self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False):
+        """Position of the largest value, int64; the first among equals. axis None: in the flattened tensor."""
+        return self._position("argmax", axis, keepdims, dim, keepdim)
+
+    def argmin(self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False):
+        """Position of the smallest value, int64; the first among equals."""
+        return self._position("argmin", axis, keepdims, dim, keepdim)
+
+    def any(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+        """Whether some element is not 0."""
+        return self.astype("bool").sum(axis, keepdims, dim=dim, keepdim=keepdim) > 0
+
+    def all(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+        """Whether no element is 0."""
+        return (~self.astype("bool")).sum(axis, keepdims, dim=dim, keepdim=keepdim) == 0
+
+    # ---- shape -------------------------------------------------------------------------------------------------------
+    def reshape(self, *shape: Any):
+        """The same elements in another shape; one size may be -1. A view where strides allow, otherwise a copy."""
+        sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
+        if sizes.count(-1) == 1:
+            rest = math.prod(n for n in sizes if n != -1)
+            sizes[sizes.index(-1)] = self.spec.size // rest if rest else 0
+        return self._view("reshape", to=tuple(int(n) for n in sizes))
+
+    view = reshape
+
+    def flatten(self, start: Any = 0):
+        """One axis instead of all from `start` on."""
+        start = self._axes(start)[0] if self.ndim else 0
+        return self.reshape(*self.shape[:start], math.prod(self.shape[start:]))
+
+    def transpose(self, *axes: Any):
+        """Axes in another order; without arguments reversed. A view."""
+        order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
+        order = self._axes(tuple(order)) if order else tuple(reversed(range(self.ndim)))
+        return self._view("transpose", axes=order)
+
+    permute = transpose
+
+    @property
+    def T(self): return self.transpose()
+
+    def expand(self, *shape: Any):
+        """Repeat axes of size 1 (and new ones in front) to reach `shape`. A view."""
+        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        return self._view("expand", to=tuple(int(n) for n in sizes))
+
+    def squeeze(self, axis: Axis = None, *, dim: Axis = None):
+        """Without axes of size 1."""
+        axis = axis if dim is None else dim
+        drop = self._axes(axis) if axis is not None else range(self.ndim)
+        return self.reshape(*[n for k, n in enumerate(self.shape) if k not in drop or n != 1])
+
+    def unsqueeze(self, axis: Any):
+        """With an axis of size 1 at `axis`."""
+        axis = axis + self.ndim + 1 if axis < 0 else axis
+        return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
+
+    def contiguous(self):
+        """The same values, laid out row by row."""
+        return self._wrap(F.copy(self.node))
+
+    def flip(self, axis: Axis, *, dim: Axis = None):
+        """Reversed along `axis`. A view."""
+        return self._view("flip", axes=self._axes(axis if dim is None else dim))
+
+    def _axes(self, axis: Axis) -> tuple[int, ...]:
+        """Axes as a tuple of non-negative numbers."""
+        if axis is None:
+            return tuple(range(self.ndim))
+        axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+        for a in axes:
+            if not -self.ndim <= a < self.ndim:
+                fail("shape/axis.range", f"there is no axis {a}", tensors={"x": self.spec},
+                     expected=f"an axis from {-self.ndim} to {self.ndim - 1}, got {a}" if self.ndim else "a scalar has no axes",
+                     hint="axis=-1 is the last")
+        normal = tuple(int(a) % self.ndim for a in axes)
+        if len(set(normal)) < len(normal):
+            fail("shape/axis.twice", f"an axis stands twice in {axes}", tensors={"x": self.spec}, hint="name each axis once")
+        return normal
+
+
+def matmul_nodes(a: Node, b: Node) -> Node:
+    """a @ b as NumPy does it: a vector is a row on the left, a column on the right, and its axis is dropped again."""
+    if not a.shape or not b.shape:
+        fail("shape/matmul.scalar", "a scalar has no matrix product", op="matmul", tensors={"a": a.spec, "b": b.spec},
+             hint="a * b")
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    left = F.reshape(a, to=(1, *a.shape)) if row else a
+    right = F.reshape(b, to=(*b.shape, 1)) if column else b
+    y = F.matmul(left, right)
+    if not row and not column:
+        return y
+    drop = ([len(y.shape) - 2] if row else []) + ([len(y.shape) - 1] if column else [])
+    return F.reshape(y, to=tuple(n for k, n in enumerate(y.shape) if k not in drop))

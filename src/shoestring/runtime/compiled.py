@@ -1,0 +1,163 @@
+"""compile(step): run the Python once per input shape with stand-ins, keep the plan, replay it.
+
+A trace has no effect of its own: everything it changed is undone before the first replay. Parameters, buffers,
+optimiser state, gradients and the number of random draws are inputs and outputs of the plan. Before a replay pending
+states are flushed first, then live handles that need an old version are computed.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import compile as compiler
+from ..errors import CompileError, TraceError, fail
+from ..ir import F, Node, age, ancestry, leaf
+from . import flush as runtime
+from .executor import Executable
+from .guard import Uninterrupted
+from .session import DIRTY, counts, random, session
+
+
+class Trace:
+    """What a trace changes, so that it can all be undone. log: {state: (node, leaf, home) before}."""
+
+    def __init__(self) -> None:
+        self.log: dict = {}
+        self.draws = random.draws
+
+    def undo(self) -> None:
+        for state, (node, version, home) in self.log.items():
+            state.node, state.leaf, state.home, state.pending = node, version, home, 0
+        DIRTY.clear()
+        random.draws, session.settle, session.trace = self.draws, False, None
+
+
+class Record:
+    """One traced step: its plan, and where each input of the plan comes from at a replay."""
+
+    def __init__(self, fn: Callable, arguments: list[Node], rebuild: Callable, collect: Callable) -> None:
+        trace = session.trace = Trace()
+        try:
+            result = fn(*rebuild(arguments))
+            self.structure, nodes = collect(result)
+            self.changed = list(DIRTY)
+            finals = [s.node for s in self.changed]
+            graph = compiler.Graph([*nodes, *finals], finals, ancestry({*nodes, *finals}))
+            self.check_leaks(nodes)
+            self.device = self.one_device([*nodes, *finals])
+            self.outputs = [graph.index[n] for n in nodes]
+            self.stores = [graph.index[n] for n in finals]
+            self.executable: Executable = runtime.plan_for(graph, sorted(set(self.outputs)), self.device)
+            counts["runs"] -= 1                                  # compiled, not run yet
+            self.suspects = runtime.suspects_of(self.executable, graph)
+            self.bind = [binder(graph.nodes[i], trace) for i in graph.leaves]
+            self.draws = random.draws - trace.draws
+            self.empty = [s for s in trace.log if s.node is None]
+            self.guards = [(s, node is None) for s, (node, _, _) in trace.log.items()]
+        finally:
+            trace.undo()
+
+    @staticmethod
+    def one_device(nodes: list[Node]) -> str:
+        devices = sorted({n.device for n in nodes}) or ["cpu"]
+        if len(devices) > 1:
+            fail("compile/trace.devices", f"the step computes on several devices: {', '.join(devices)}", op="compile",
+                 tensors={}, error=CompileError, hint="one compiled step per device")
+        return devices[0]
+
+    @staticmethod
+    def check_leaks(outputs: list[Node]) -> None:
+        for attempt in range(2):
+            leaked = [t for t in runtime.live_handles() if t.node.value is None and t.node not in outputs]
+            if not leaked:
+                return
+            if attempt == 0:
+                del leaked
+                gc.collect()
+        node = leaked[0].node
+        del leaked
+        fail("compile/trace.leak", "a tensor made inside the step outlives it", op="compile", error=TraceError,
+             tensors={"tensor": node.spec}, layer=node.layer, hint="return it from the step instead of storing it")
+
+    def fits(self) -> bool:
+        return all([(s.node is None) == empty for s, empty in self.guards])
+
+    def make_way(self) -> set[Node]:
+        """Compute the live handles that need a version which the replay will overwrite."""
+        doomed = runtime.current_versions(self.changed)
+        roots = {t.node for t in runtime.live_handles()}
+        lost = runtime.survey(roots, doomed)[1]
+        runtime.flush(sorted(roots & lost, key=age))
+        return runtime.survey({t.node for t in runtime.live_handles()}, doomed)[2]
+
+    def replay(self, arguments: list[Any]) -> Any:
+        if DIRTY:
+            runtime.flush()
+        stale = self.make_way() if runtime.live_handles() else set()   # rare: compiled and plain steps are mixed
+        base = random.draws
+        values = [bind(arguments, base) for bind in self.bind]
+        counts["runs"] += 1
+        with Uninterrupted() as guard:
+            found = self.executable.run(values, guard, self.suspects)
+            random.draws += self.draws
+            versions = [runtime.fresh_leaf(s, found[i], self.device)
+                        for s, i in zip(self.changed, self.stores, strict=True)]
+            runtime.settle(self.changed, [found[i] for i in self.stores], versions)
+            runtime.mark(stale)
+            for s in self.empty:
+                s.clear()
+        return self.structure([leaf(found[i], device=self.device) for i in self.outputs])
+
+
+def binder(node: Node, trace: Trace) -> Callable[[list, int], Any]:
+    """Where a leaf of the trace takes its value from: bind(arguments, first draw)."""
+    if node.state is not None:
+        return lambda arguments, base, s=node.state: s.home
+    if callable(node.source):
+        return lambda arguments, base, read=node.source, dtype=node.dtype: np.asarray(read(), dtype)
+    if node.source:
+        kind, n = node.source
+        if kind == "argument":
+            return lambda arguments, base: arguments[n]
+        return lambda arguments, base, n=n - trace.draws: random.at(base + n)
+    return lambda arguments, base, value=node.value: value
+
+
+class Compiled:
+    """The callable that `ss.compile(step)` returns. Records are kept per shapes, types and modes of the arguments."""
+
+    def __init__(self, fn: Callable, lower: Callable, rebuild: Callable, collect: Callable) -> None:
+        self.fn, self.lower, self.rebuild, self.collect = fn, lower, rebuild, collect
+        self.records: dict[tuple, list[Record]] = {}
+        self.traces = 0
+        self.__name__, self.__doc__ = getattr(fn, "__name__", "step"), getattr(fn, "__doc__", None)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if session.trace is not None:                            # a compiled step inside another: part of it
+            return self.fn(*arguments)
+        values, devices = self.lower(arguments)
+        key = (session.structure, F.grad_enabled, session.check,
+               *[(v.shape, v.dtype, None if v.flags.c_contiguous else v.strides, d)
+                 for v, d in zip(values, devices, strict=True)])
+        record = next((r for r in self.records.get(key, ()) if r.fits()), None)
+        if record is None:
+            record = self.trace(key, values, devices)
+        return record.replay(values)
+
+    def trace(self, key: tuple, values: list[Any], devices: list[str]) -> Record:
+        runtime.flush([t.node for t in runtime.live_handles()])  # a trace starts from computed values
+        self.traces += 1
+        stand_ins = [leaf(v, source=("argument", k), device=d)
+                     for k, (v, d) in enumerate(zip(values, devices, strict=True))]
+        record = Record(self.fn, stand_ins, self.rebuild, self.collect)
+        self.records = {k: r for k, r in self.records.items() if k[0] == session.structure}
+        self.records.setdefault(key, []).append(record)
+        return record
+
+    def plans(self) -> list[compiler.Plan]:
+        """The plans of all records: print one to see every kernel, its address and the peak."""
+        return [record.executable.plan for records in self.records.values() for record in records]

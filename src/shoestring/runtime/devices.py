@@ -1,0 +1,31 @@
+"""Which device new tensors go to."""
+
+from __future__ import annotations
+
+import os
+
+from ..backends import cpu as _cpu, reference as _reference  # noqa: F401  (importing them offers their devices)
+from ..backends.device import FACTORIES, device
+
+
+class Choice:
+    name: str | None = None
+
+
+_choice = Choice()
+
+
+def default_device(name: str | None = None) -> str:
+    """The device of new tensors; with a name, makes it the default from now on.
+
+    At first SHOESTRING_DEVICE decides, and without it the best device of this installation."""
+    if name is not None:
+        device(name)
+        _choice.name = name
+    if _choice.name is None:
+        asked = os.environ.get("SHOESTRING_DEVICE", "auto")
+        if asked == "auto":
+            asked = "cpu" if "cpu" in FACTORIES else "reference"
+        device(asked)
+        _choice.name = asked
+    return _choice.name

@@ -1,0 +1,181 @@
+"""Runs a plan: binds addresses, calls kernels, reads the records of checks before the first store.
+
+All or nothing: until the plan's point of no return a run may fail or be interrupted and nothing has changed; after it
+Ctrl-C waits for the end. One arena per device serves all plans, since no value in it outlives a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..backends.device import Device
+from ..compile import Plan, Step
+from ..errors import ShoestringError, TornStateError, fail
+from ..ir import Spec
+from .guard import Uninterrupted
+from .session import session
+
+ARENAS: dict[str, np.ndarray] = {}
+
+
+class Suspect(NamedTuple):
+    """What a check's error needs to know of the node that asked for it."""
+
+    spec: Spec
+    layer: Any
+    line: str
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def arena(device: Device, nbytes: int) -> np.ndarray:
+    """The device's arena, at least `nbytes` large. Growing lets go of the old one first: nothing lives in it."""
+    found = ARENAS.get(device.name)
+    if found is None or found.size < nbytes:
+        found = None
+        ARENAS.pop(device.name, None)
+        found = ARENAS[device.name] = device.buffer(max(nbytes, 64))
+    return found
+
+
+class Segment:
+    """Consecutive steps of one kind: kernels of the device as one program, or references one by one."""
+
+    def __init__(self, steps: list[Step], device: Device) -> None:
+        self.steps, self.native = steps, steps[0].kernels is not None
+        if self.native:
+            launches = [launch for step in steps for launch in step.launches()]
+            self.entries = [launch[0] for launch in launches]
+            self.program = device.program(launches)
+
+    def run(self, memory: Memory) -> None:
+        if self.native and session.recorder is None:
+            self.program.run(memory.addresses())
+        elif self.native:
+            for k, entry in enumerate(self.entries):
+                self.program.run_range(memory.addresses(), k, k + 1)
+                session.recorder.append(entry)
+        else:
+            for step in self.steps:
+                self.run_reference(step, memory)
+
+    def run_reference(self, step: Step, memory: Memory) -> None:
+        inputs = [memory.array(i) for i in step.ins]
+        if session.recorder is not None:
+            session.recorder.append(step.name)
+        try:
+            if step.op.kind == "check":
+                memory.records[step.position] = step.op.record(inputs[0])
+                return
+            found = step.op.reference(*inputs)
+        except (ShoestringError, KeyboardInterrupt):
+            raise
+        except Exception as problem:
+            fail("launch/reference.failed", f"its reference failed: {problem}", op=step.op.name, layer=step.layer,
+                 tensors={f"input {k}": f"{list(x.shape)} {x.dtype}" for k, x in enumerate(inputs)}, source=problem,
+                 hint="run the op's reference by hand on these shapes")
+        for out, value in zip(step.outs, found if step.op.outputs > 1 else [found], strict=True):
+            memory.array(out)[...] = value
+
+
+class Memory:
+    """The buffers of one run. Arrays are made when a reference step or an output asks for them."""
+
+    def __init__(self, plan: Plan, device: Device, values: Sequence[Any]) -> None:
+        self.plan, self.values = plan, values
+        self.arena = arena(device, plan.arena_bytes)
+        self.external = {root: device.empty(spec.shape, spec.dtype) for root, spec in plan.external.items()}
+        self.records: dict[int, tuple[int, int]] = {}
+        self.arrays: dict[int, np.ndarray] = dict(zip(plan.leaves, values, strict=True))
+        self.arrays.update(self.external)
+        self._addresses: list[int] | None = None
+
+    def addresses(self) -> list[int]:
+        if self._addresses is None:
+            self._addresses = [address(a) for a in (self.arena, *self.values, *self.external.values())]
+        return self._addresses
+
+    def array(self, i: int) -> np.ndarray:
+        found = self.arrays.get(i)
+        if found is None:
+            plan = self.plan
+            if i in plan.views:
+                op, source = plan.views[i]
+                found = op.reference(self.array(source))
+            elif plan.stores.get(i) is not None and i in plan.bases:
+                found = self.arrays[plan.stores[i]]
+            else:
+                spec = plan.specs[i]
+                found = np.ndarray(spec.shape, spec.dtype, self.arena, plan.offsets[i]) if spec.nbytes \
+                    else np.empty(spec.shape, spec.dtype)
+            self.arrays[i] = found
+        return found
+
+    def value(self, i: int) -> np.ndarray:
+        """The value of an asked position: the buffer itself, or a view of it."""
+        root, operand, offset = self.plan.values[i]
+        array = self.arrays[root] if root in self.arrays else self.array(root)
+        if offset == 0 and array.shape == operand.shape and root in self.external:
+            return array
+        if root in self.external:
+            strides = tuple(s * array.itemsize for s in operand.strides)
+            return np.ndarray(operand.shape, array.dtype, array, offset * array.itemsize, strides)
+        return self.array(self.position_of(i))
+
+    def position_of(self, i: int) -> int:
+        return i if i in self.plan.roots else next(j for j, v in self.plan.values.items() if v == self.plan.values[i])
+
+
+class Executable:
+    """A plan, bound to its device's programs."""
+
+    def __init__(self, plan: Plan, device: Device) -> None:
+        self.plan, self.device = plan, device
+        cut = plan.point_of_no_return
+        self.before, self.after = self.segments(plan.steps[:cut]), self.segments(plan.steps[cut:])
+        self.checks = [step for step in plan.steps if step.op.kind == "check"]
+
+    def segments(self, steps: list[Step]) -> list[Segment]:
+        runs: list[list[Step]] = []
+        for step in steps:
+            if runs and (runs[-1][0].kernels is None) == (step.kernels is None):
+                runs[-1].append(step)
+            else:
+                runs.append([step])
+        return [Segment(run, self.device) for run in runs]
+
+    def run(self, values: Sequence[Any], guard: Uninterrupted, suspects: dict[int, Suspect]) -> dict[int, Any]:
+        """{asked position or store: its value}. `values`: one per leaf, in the plan's order."""
+        memory = Memory(self.plan, self.device, values)
+        for segment in self.before:
+            segment.run(memory)
+        if self.checks:
+            self.examine(memory, suspects)
+        guard.hold()
+        for segment in self.after:
+            try:
+                segment.run(memory)
+            except BaseException as problem:
+                fail("launch/store.failed", "a kernel failed after parameters had begun to change", op="step", tensors={},
+                     source=problem, error=TornStateError, hint="load the last checkpoint")
+        found = {i: memory.value(i) for i in self.plan.values}
+        for store, home in self.plan.stores.items():
+            found[store] = memory.arrays[home] if home is not None else memory.external[store]
+        return found
+
+    def examine(self, memory: Memory, suspects: dict[int, Suspect]) -> None:
+        """Raise for the first check that found an offender, in the order of the program."""
+        for step in self.checks:
+            if step.record is not None and step.kernels is not None:
+                position, found = np.ndarray((2,), np.int64, memory.arena, step.record[1]).tolist()
+            else:
+                position, found = memory.records[step.position]
+            if position >= 0:
+                suspect = suspects[step.position]
+                del memory                       # the traceback must not keep buffers alive
+                step.op.complain(suspect.spec.shape, position, found, suspect)

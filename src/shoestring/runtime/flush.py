@@ -1,0 +1,184 @@
+"""What is alive, what has changed, when to compute it.
+
+  node     a value, for ever the same; computed or not
+  handle   what the user holds (a Tensor). One per node, known here by weak reference only
+  state    what lasts and changes (see state.py)
+
+flush() computes: what was asked; the newest version of every changed state; every live handle whose value needs a
+version that is about to be overwritten; and it keeps every live handle that lies on the way. So after it no live value
+needs an old version, homes may always be written in place, and no copy is made unless a handle asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .. import compile as compiler
+from ..backends.device import device as open_device
+from ..errors import TraceError, fail, user_line
+from ..ir import Node, ancestry, leaf
+from .executor import Executable, Suspect
+from .guard import Uninterrupted
+from .session import DIRTY, HANDLES, MAX_PLANS, PLANS, counts, session
+from .state import State
+
+__all__ = ["compact", "current_versions", "flush", "live_handles", "settle_pending", "survey"]
+
+
+def live_handles() -> list:
+    """Weak references without callbacks: nothing runs when a handle dies, so nothing can run at a bad moment. Only the
+    part that was read is replaced: a handle that appears meanwhile is not lost."""
+    seen = HANDLES[:]
+    alive = [t for r in seen if (t := r()) is not None and t.node.op is not None]
+    HANDLES[:len(seen)] = [t.node.handle for t in alive]
+    return alive
+
+
+def survey(roots: Iterable[Node], doomed: set[Node]) -> tuple[list[Node], set[Node], set[Node]]:
+    """order  all that the roots come from, by age
+    lost   nodes whose value could not be computed once the versions in `doomed` are overwritten
+    stale  nodes through which no backward() could go then
+
+    Neither passes through the newest version of a state, which will be known, nor through what is known already."""
+    order, lost, stale = ancestry(roots), set(doomed), set(doomed)
+    for n in order if doomed else ():
+        if n.inputs and not (n.state is not None and n.state.node is n):
+            if n.value is None and not lost.isdisjoint(n.inputs):
+                lost.add(n)
+                if not n.needs_grad and not is_held(n):          # a constant for backward(), but nobody keeps it
+                    stale.add(n)
+            if n.needs_grad and not stale.isdisjoint(n.inputs):
+                stale.add(n)
+    return order, lost, stale - doomed
+
+
+def is_held(node: Node) -> bool:
+    return node.handle is not None and node.handle() is not None
+
+
+def current_versions(states: Iterable[State]) -> set[Node]:
+    return {s.leaf for s in states if s.leaf is not None}
+
+
+def flush(wanted: Sequence[Node] = ()) -> None:
+    """Compute `wanted` and everything pending (see the header). Each device that is concerned runs one plan."""
+    if session.trace is not None:
+        fail("compile/trace.read", "a value was read inside a traced step", op="compile", tensors={}, error=TraceError,
+             hint="return the tensor from the step and read it outside")
+    wanted = [n for n in wanted if n.value is None]
+    devices = {n.device: None for n in wanted} | {s.node.device: None for s in DIRTY}
+    for name in devices:
+        flush_device(name, [n for n in wanted if n.device == name])
+    if not DIRTY:
+        session.settle = False
+
+
+def flush_device(name: str, wanted: list[Node]) -> None:
+    alive = [t for t in live_handles() if t.node.device == name]
+    changed = [s for s in DIRTY if s.node.device == name]
+    finals = [s.node for s in changed]
+    doomed = current_versions(changed)
+    order, lost, stale = survey({*wanted, *finals, *[t.node for t in alive if doomed]}, doomed)
+    pending = [n for t in alive if (n := t.node).value is None]
+    graph = compiler.Graph([*wanted, *finals, *[n for n in pending if n in lost]], finals, order)
+    index = graph.index
+    outputs = {*wanted, *[n for n in pending if n in index]}
+    kept = worth_keeping([n for n in pending if n.needs_grad and n not in stale], graph)
+    outputs |= {n for n in kept if n.op.outputs == 1}
+    several = [n for n in kept if n.op.outputs > 1]
+    asked = {index[n] for n in outputs}
+    for n in several:
+        asked.update(range(index[n] + 1, index[n] + 1 + n.op.outputs))
+    executable = plan_for(graph, sorted(asked), name)
+    suspects = suspects_of(executable, graph)
+    del alive, pending, order                # if the plan fails, its traceback must not keep handles alive
+    with Uninterrupted() as guard:
+        found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
+        for n in outputs:
+            n.value = found[index[n]]
+        for n in several:
+            n.value = [found[index[n] + 1 + k] for k in range(n.op.outputs)]
+        settle(changed, [found[index[n]] for n in finals], finals)
+        cut(outputs)
+        mark(stale)
+        for state in changed:
+            DIRTY.pop(state, None)
+
+
+def plan_for(graph: compiler.Graph, outputs: list[int], name: str) -> Executable:
+    """The plan of a graph, from the cache or compiled now."""
+    key = graph.key(outputs, name, session.check)
+    found = PLANS.get(key)
+    if found is None:
+        counts["plans"] += 1
+        while len(PLANS) >= MAX_PLANS:
+            PLANS.pop(next(iter(PLANS)))
+        device = open_device(name)
+        plan = compiler.plan(graph, outputs, name, device.has, session.check)
+        found = PLANS[key] = Executable(plan, device)
+    counts["runs"] += 1
+    return found
+
+
+def suspects_of(executable: Executable, graph: compiler.Graph) -> dict[int, Suspect]:
+    """What errors of the plan's checks will say about their origin."""
+    if not executable.checks:
+        return {}
+    nodes = {step.position: graph.nodes[step.position] for step in executable.checks}
+    return {i: Suspect(n.spec, n.layer, n.line or "") for i, n in nodes.items()}
+
+
+def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
+    """Values inside the plan that a later backward() of a live handle would otherwise compute a second time."""
+    behind = ancestry(roots, differentiable=True) if roots and session.keep else ()
+    return {n for n in behind if n.value is None and n.state is None and not n.spent and n in graph.index
+            and n.op is not None and n.op.kind in ("kernel", "reduce", "random")}
+
+
+def settle(states: list[State], arrays: list[Any], nodes: list[Node]) -> None:
+    """The versions in `nodes` are now in the homes; the versions they replace are gone."""
+    for state, array, node in zip(states, arrays, nodes, strict=True):
+        if state.leaf is not None and state.leaf is not node:
+            state.leaf.value, state.leaf.stale = None, str(state.name)
+        node.value = state.home = array
+        node.op, node.inputs = None, ()
+        state.node = state.leaf = node
+        state.pending = 0
+
+
+def cut(nodes: Iterable[Node]) -> None:
+    """What is known and will never be differentiated is a leaf."""
+    for n in nodes:
+        if n.value is not None and (n.stale or not n.needs_grad):
+            n.op, n.inputs = None, ()
+
+
+def mark(stale: set[Node]) -> None:
+    """A graph that leads to an overwritten version is of no use for backward(): let go of it. A value still to be
+    computed from known ones keeps its inputs until then."""
+    for n in stale:
+        n.stale = "a parameter"
+    cut(stale)
+
+
+def settle_pending() -> None:
+    """Called before a forward or a second backward() builds on parameters or gradients: one plan holds at most one
+    training step, so memory stays bounded without anyone looking."""
+    if session.settle and session.trace is None:
+        flush()
+
+
+def compact() -> None:
+    """Somebody builds and never looks: compute what is alive, so that the graph stays bounded."""
+    flush([t.node for t in live_handles() if t.node.value is None])
+
+
+def guarded(node: Node) -> Node:
+    """A check's node remembers the user's line, for an error that appears only when the plan runs."""
+    node.line = user_line()
+    return node
+
+
+def fresh_leaf(state: State, array: Any, device: str) -> Node:
+    return leaf(array, state, needs_grad=state.needs_grad, device=device)

@@ -1,0 +1,33 @@
+"""Ctrl-C is delivered at once until hold(); from then on it waits for the end of the block."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+
+class Uninterrupted:
+    """with Uninterrupted() as guard: ... guard.hold() ... : after hold() a SIGINT is kept and delivered at the end."""
+
+    held = False
+    hit: tuple | None = None
+
+    def __enter__(self) -> Uninterrupted:
+        return self
+
+    def hold(self) -> None:
+        if not self.held and threading.current_thread() is threading.main_thread():
+            old = signal.getsignal(signal.SIGINT)
+            if callable(old):
+                self.old, self.held = old, True
+                signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, *arguments: Any) -> None:
+        self.hit = arguments
+
+    def __exit__(self, *problem: Any) -> None:
+        if self.held:
+            signal.signal(signal.SIGINT, self.old)
+            if self.hit:
+                self.old(*self.hit)

@@ -1,0 +1,69 @@
+"""What the running program has pending: handles, changed states, plans. One thread builds and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ir import Node, leaf
+
+MAX_HANDLES, MAX_PLANS, MAX_PENDING = 20_000, 256, 4
+
+HANDLES: list = []          # weak references to handles whose node is not computed, or has a graph behind it
+DIRTY: dict = {}            # states whose newest version is not computed yet (in order of their change)
+PLANS: dict = {}            # key -> Executable
+
+
+class Session:
+    """settle     a gradient or an update is pending: the next forward computes it first
+    trace      the Trace that is recording, if any
+    keep       keep what a later backward() would compute again (off under a memory limit)
+    structure  changes with train() and eval(): compiled steps look again
+    recorder   a list that receives the name of every kernel as it runs, or None
+    check      verify drafts after each pass"""
+
+    settle = False
+    trace: Any = None
+    keep = True
+    structure = 0
+    recorder: list | None = None
+    check = False
+
+
+session = Session()
+counts = dict(plans=0, runs=0)
+
+
+class Random:
+    """Keys for random ops: (seed, number of the draw since the seed was set)."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.draws = seed, 0
+
+    def key(self, device: str = "cpu") -> Node:
+        """A fresh key, as an input of the plan. Recomputation sees the same key, the next draw and replays another."""
+        node = leaf(self.at(self.draws), source=("draw", self.draws), device=device)
+        self.draws += 1
+        return node
+
+    def at(self, draw: int) -> np.ndarray:
+        return np.array([self.seed, draw], np.uint64)
+
+
+random = Random()
+
+
+def scalar(value: Any, dtype: Any = np.float32, source: Callable[[], Any] | None = None, device: str = "cpu") -> Node:
+    """A Python number as an input of the plan. `source()` is read again when a compiled step is replayed."""
+    return leaf(np.asarray(value, dtype), source=source, device=device)
+
+
+def stats() -> dict[str, int]:
+    """plans: how many have been compiled; runs: how many have been run, since the program began or reset_stats()."""
+    return dict(counts)
+
+
+def reset_stats() -> None:
+    counts.update(plans=0, runs=0)

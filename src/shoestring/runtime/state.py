@@ -1,0 +1,88 @@
+"""States: what lasts and changes. Parameters, running statistics, optimiser slots and gradients.
+
+A state owns one `home` buffer, whose address never changes, and points at the node that is its newest version. No
+handle ever points at a home: reading a state through a handle is a node that reads the version.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import fail
+from ..ir import F, Node, Spec, leaf
+from .guard import Uninterrupted
+from .session import DIRTY, MAX_PENDING, session
+
+
+class State:
+    """home  the buffer;  leaf: the version whose value is in the home;  node: the newest version. `node is None`: empty
+    (a gradient before backward() and after zero_grad()).  pending: versions not computed yet."""
+
+    __slots__ = ("name", "home", "leaf", "node", "grad", "needs_grad", "pending", "__weakref__")
+
+    def __init__(self, name: Any, home: Any = None, needs_grad: bool = False, device: str = "cpu") -> None:
+        self.name, self.needs_grad, self.pending = name, needs_grad, 0
+        self.home = self.leaf = self.node = None
+        self.grad = State(GradientName(self), device=device) if needs_grad else None
+        if home is not None:                                     # memory of our own, always: the caller has copied
+            self.home = home
+            self.node = self.leaf = leaf(home, self, needs_grad=needs_grad, device=device)
+
+    def clear(self) -> None:
+        """Forget value and memory."""
+        touch(self)
+        DIRTY.pop(self, None)
+        self.home = self.leaf = self.node = None
+        self.pending = 0
+
+
+class GradientName:
+    """`conv1.weight.grad`, whatever the parameter is called by the time somebody asks."""
+
+    def __init__(self, state: State) -> None:
+        import weakref
+
+        self.state = weakref.ref(state)
+
+    def __str__(self) -> str:
+        state = self.state()
+        return f"{state.name if state is not None else 'parameter'}.grad"
+
+
+def touch(state: State) -> None:
+    """Remember what a trace must undo."""
+    if session.trace is not None:
+        session.trace.log.setdefault(state, (state.node, state.leaf, state.home))
+
+
+def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
+    """Give each state a new version: all of them or none. settle: the next forward computes them first."""
+    if session.trace is None and any([state.pending >= MAX_PENDING for state, _ in updates]):
+        from .flush import flush
+
+        flush()
+    stores = []
+    for state, node in updates:
+        if state.node is not None and node.spec is not state.node.spec:
+            mismatch(state, node.spec)
+        store = F.store(node)
+        store.state, store.needs_grad = state, state.needs_grad
+        stores.append((state, store))
+    with Uninterrupted() as guard:
+        guard.hold()
+        for state, store in stores:
+            touch(state)
+            state.node = store
+            state.pending += 1
+            DIRTY[state] = None
+        session.settle = session.settle or settle
+
+
+def mismatch(state: State, spec: Spec) -> None:
+    fail("shape/assign.spec", f"{state.name} is {state.node.spec}, the new value is {spec}", op="assign",
+         tensors={"state": state.node.spec, "value": spec}, hint=f"value.reshape({list(state.node.shape)})")
+
+
+def add_gradients(found: list[tuple[State, Node]]) -> None:
+    """[(state, gradient node)]: what backward() found is added to what is there."""
+    assign([(s.grad, g if s.grad.node is None else F.add(s.grad.node, g)) for s, g in found], settle=True)

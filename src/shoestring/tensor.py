@@ -1,0 +1,418 @@
+"""The face: Tensor, a handle on a value; Variable and Parameter, handles on a state.
+
+Operations build nodes at once, so shape, type and device errors appear on the user's own line; values are computed
+when somebody looks. A handle's value never changes; `x += 1` and `x[i:j] = v` point the handle at a new value, and no
+other handle sees it. Methods that take axes accept both spellings: axis / dim, keepdims / keepdim.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from . import runtime
+from .autodiff import gradients
+from .backends.device import device as open_device
+from .errors import fail
+from .indexing import getitem, setitem
+from .ir import DTYPES, F, Node, Spec, float32, float64, leaf
+from .methods import Methods
+from .runtime import HANDLES, State, default_device, session
+
+TYPE_NAMES = {d.name for d in DTYPES}
+
+
+class Tensor(Methods):
+    """A value that never changes. Make one with `ss.tensor`, `ss.zeros` ..., or by operations on others."""
+
+    __slots__ = ("node", "__weakref__")
+    node: Node
+    __array_priority__ = 1000
+
+    @property
+    def spec(self) -> Spec:
+        return self.node.spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.spec.dtype
+
+    @property
+    def device(self) -> str:
+        return self.spec.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.spec.size
+
+    @property
+    def nbytes(self) -> int:
+        return self.spec.nbytes
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.node.needs_grad
+
+    # ---- looking at it -----------------------------------------------------------------------------------------------
+    def realize(self) -> np.ndarray:
+        """Compute the value, and return the array that holds it (not a copy: do not write)."""
+        if self.node.value is None or session.trace is not None:
+            runtime.flush([self.node])
+        return self.node.value
+
+    def numpy(self) -> np.ndarray:
+        """The value as a read-only NumPy array, which later steps never change."""
+        view = self.realize().view()
+        view.flags.writeable = False
+        return view
+
+    def item(self) -> Any:
+        """The value of a one-element tensor as a Python number."""
+        if self.size != 1:
+            fail("shape/item.size", f"needs exactly one element, got {list(self.shape)}", op="item",
+                 tensors={"x": self.spec}, hint="x.mean().item(), or x[0].item()")
+        return self.realize().reshape(()).item()
+
+    def tolist(self) -> Any:
+        return self.realize().tolist()
+
+    def data_ptr(self) -> int:
+        """Address of the first element; computes the value first."""
+        return self.realize().__array_interface__["data"][0]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Distance between neighbours along each axis, in elements; computes the value first."""
+        return tuple(s // self.dtype.itemsize for s in self.realize().strides)
+
+    @property
+    def offset(self) -> int:
+        """Elements between the start of the buffer and the first element; computes the value first."""
+        array = base = self.realize()
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        return (self.data_ptr() - base.__array_interface__["data"][0]) // array.itemsize
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie one after the other, row by row; computes the value first."""
+        return bool(self.realize().flags.c_contiguous)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.numpy(), dtype=dtype) if copy else np.asarray(self.numpy(), dtype=dtype)
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            fail("shape/bool.size", f"the truth of {self.size} elements is ambiguous", op="bool",
+                 tensors={"x": self.spec}, hint="(x > 0).all(), or x.any()")
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iub":
+            fail("type/index.dtype", f"only an integer can be an index, this is {self.dtype}", op="index",
+                 tensors={"x": self.spec}, hint="int(x)")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            fail("shape/len.scalar", "a scalar has no length", op="len", tensors={"x": self.spec}, hint="x.size")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        name = type(self).__name__.lower()
+        if session.trace is None:
+            values = np.array2string(np.asarray(self.realize()), precision=4, separator=", ", threshold=100, prefix=name)
+        else:
+            runtime.flush([self.node])
+            values = ""
+        extra = "" if self.dtype == float32 else f", dtype={self.dtype}"
+        extra += "" if self.device == "cpu" else f", device={self.device!r}"
+        return f"{name}({values}{extra}{', requires_grad=True' if self.requires_grad else ''})"
+
+    # ---- differentiation ---------------------------------------------------------------------------------------------
+    def detach(self) -> Tensor:
+        """The same value, through which no gradient flows. Of a parameter: its value now, whatever becomes of it."""
+        return wrap(F.alias(self.node))
+
+    def backward(self, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
+        """Add d(self)/d(parameter) to the `grad` of every parameter that it depends on. Computes nothing yet.
+
+        gradient      weights of the elements, of this shape; may be left out for a scalar (then 1)
+        retain_graph  keep computed values for another backward(); without it another one recomputes them
+        """
+        if gradient is None and self.shape != ():
+            fail("shape/backward.scalar", f"needs a scalar, got {list(self.shape)}", op="backward",
+                 tensors={"x": self.spec}, hint="loss.mean().backward()")
+        if gradient is not None and tuple(gradient.shape) != self.shape:
+            fail("shape/backward.gradient", "the gradient has another shape than what it weighs", op="backward",
+                 tensors={"x": self.spec, "gradient": gradient.spec}, hint="ss.ones_like(x)")
+        if not self.node.needs_grad and not self.node.stale:
+            fail("value/backward.constant", "nothing here depends on a parameter", op="backward",
+                 tensors={"x": self.spec}, cause="no parameter took part, or it was computed under no_grad() or detached",
+                 hint="ss.tensor(data, requires_grad=True), or a Module's parameters")
+        runtime.settle_pending()
+        seed = runtime.scalar(1.0, self.dtype, device=self.device) if gradient is None else gradient.node
+        found = gradients(self.node, seed, spend=not retain_graph)
+        runtime.add_gradients([(version.state, g) for version, g in found.items() if version.state is not None])
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.rebind(setitem(self, index, value))
+
+    def rebind(self, node: Node) -> Tensor:
+        """Point this handle at another value. Other handles keep theirs."""
+        self.node.handle = None
+        self.node = node
+        attach(self, node)
+        return self
+
+    def to(self, target: Any) -> Tensor:
+        """A copy on another device ("cpu", "reference"), or of another type ("float32", np.int64 ...).
+
+        Moving to another device computes the value; no gradient flows through it."""
+        if isinstance(target, Tensor):
+            return self.to(target.device).to(target.dtype)
+        if isinstance(target, str) and target not in TYPE_NAMES:
+            open_device(target)                                  # complains if there is no such device
+            return self if target == self.device else tensor(self.numpy(), self.dtype, target)
+        return self.astype(target)
+
+    def to_device(self, index: int) -> Tensor:
+        """The same on graphics card number `index` ("cuda:index")."""
+        return self.to(f"cuda:{index}")
+
+    def _wrap(self, node: Node) -> Tensor:
+        return wrap(node)
+
+    def _node(self, x: Any) -> Node:
+        return node_of(x, self)
+
+    def _view(self, name: str, **attributes: Any) -> Tensor:
+        return wrap_view(self, name, attributes)
+
+    __hash__ = object.__hash__
+
+
+def attach(handle: Tensor, node: Node) -> None:
+    reference = node.handle = weakref.ref(handle)
+    if node.op is not None:
+        HANDLES.append(reference)
+        if len(HANDLES) > runtime.MAX_HANDLES and session.trace is None:
+            runtime.compact()
+
+
+def wrap(node: Node) -> Tensor:
+    """The handle of a node; there is at most one, so `node.handle` alone decides whether anybody can see the node."""
+    handle = node.handle() if node.handle is not None else None
+    if handle is None:
+        handle = Tensor.__new__(Tensor)
+        handle.node = node
+        attach(handle, node)
+    return handle
+
+
+def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
+    """A view of plain data is data: no node, so X[i:i+32] is an input whose offset no plan knows. A view of a
+    differentiable value stays a node, or its gradient would vanish."""
+    node = source.node
+    built = getattr(F, name)(node, **attributes)
+    if node.value is None or node.needs_grad or node.state is not None or node.source:
+        return wrap(built)
+    itemsize = node.dtype.itemsize
+    if built.op.view(node.shape, tuple(s // itemsize for s in node.value.strides)) is None:
+        return wrap(built)                                       # these strides need a copy
+    return wrap(leaf(built.op.reference(node.value), device=node.device))
+
+
+def node_of(x: Any, like: Any = None) -> Node:
+    """The node of a tensor, or of a number or array that meets one: a Python number takes the type of `like`."""
+    if isinstance(x, Tensor):
+        return x.node
+    device = like.device if like is not None else default_device()
+    if isinstance(x, (bool, int, float, np.generic)):
+        dtype = np.dtype(type(x)) if like is None or isinstance(x, np.generic) else like.dtype
+        if isinstance(x, float) and dtype.kind != "f" or dtype == float64 and (like is None or like.dtype != float64):
+            dtype = float32
+        return runtime.scalar(x, dtype, device=device)
+    return tensor(x, device=device).node
+
+
+class Variable(Tensor):
+    """A handle on a state: always its newest version. assign() gives it a new one.
+
+    value          array, tensor or number; copied
+    name           how messages call it
+    requires_grad  whether backward() adds to `grad`
+    """
+
+    __slots__ = ("state",)
+    settles = False
+
+    def __init__(self, value: Any, name: str = "variable", requires_grad: bool = False, device: str | None = None) -> None:
+        device = device or (value.device if isinstance(value, Tensor) else default_device())
+        array = as_data(value.numpy() if isinstance(value, Tensor) else value, None, device)
+        self.state = State(name, open_device(device).upload(array), requires_grad, device)
+
+    @property
+    def node(self) -> Node:                                      # type: ignore[override]
+        if self.settles:
+            runtime.settle_pending()
+        return self.state.node
+
+    @property
+    def spec(self) -> Spec:
+        return self.state.node.spec
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.state.needs_grad
+
+    @requires_grad.setter
+    def requires_grad(self, needs: bool) -> None:
+        runtime.flush()
+        self.state.needs_grad = needs
+        self.state.grad = self.state.grad or (State(f"{self.state.name}.grad", device=self.device) if needs else None)
+        self.state.node = self.state.leaf = leaf(self.state.home, self.state, needs_grad=needs, device=self.device)
+
+    @property
+    def name(self) -> str:
+        return str(self.state.name)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward() has added up, or None. Setting it replaces it; None frees it."""
+        gradient = self.state.grad
+        return None if gradient is None or gradient.node is None else wrap(F.alias(gradient.node))
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is None:
+            if self.state.grad is not None:
+                self.state.grad.clear()
+            return
+        node = node_of(value, self)
+        if node.spec is not self.spec or self.state.grad is None:
+            fail("shape/grad.spec", f"a gradient of {self.name} must be like it", op="grad",
+                 tensors={"parameter": self.spec, "gradient": node.spec}, hint=f"{self.name}.grad = ss.zeros_like(p)")
+        runtime.assign([(self.state.grad, node)], settle=True)
+
+    def assign(self, value: Any) -> None:
+        """Give it a new value of the same shape and type. Computes nothing yet; values built before keep theirs."""
+        node = value.node if isinstance(value, Tensor) else tensor(value, self.dtype, self.device).node
+        runtime.assign([(self.state, node)])
+
+    def rebind(self, node: Node) -> Tensor:
+        runtime.assign([(self.state, node)])
+        return self
+
+    def realize(self) -> np.ndarray:
+        if session.trace is not None or runtime.DIRTY:
+            runtime.flush()
+        return self.state.home.copy()
+
+    def numpy(self) -> np.ndarray:
+        """A snapshot: a copy of the value now."""
+        return self.realize()
+
+    def data_ptr(self) -> int:
+        """Address of the home, which never changes."""
+        return self.state.home.__array_interface__["data"][0]
+
+    __hash__ = object.__hash__
+
+
+class Parameter(Variable):
+    """A Variable that training changes: it requires a gradient."""
+
+    __slots__ = ()
+    settles = True
+
+    def __init__(self, value: Any, name: str = "parameter", device: str | None = None) -> None:
+        super().__init__(value, name, requires_grad=True, device=device)
+
+
+def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
+    """NumPy array of an allowed type: float64 becomes float32 where the device does not compute in it."""
+    try:
+        array = np.asarray(data, None if dtype is None else np.dtype(dtype))
+    except (TypeError, ValueError) as problem:
+        fail("type/tensor.data", f"this is not an array of numbers: {problem}", op="tensor", tensors={}, source=problem,
+             hint="ss.tensor([[1, 2], [3, 4]])")
+    if array.dtype.kind == "f" and (array.dtype.itemsize < 4 or array.dtype.itemsize > 8 or dtype is None
+                                    or array.dtype.name not in open_device(device).floats):
+        array = array.astype(float32)
+    elif array.dtype.name in ("int8", "int16", "uint16", "uint32", "uint64"):
+        array = array.astype("int64" if array.dtype.itemsize > 2 else "int32")
+    if array.dtype not in DTYPES:
+        fail("type/tensor.dtype", f"there is no tensor of type {array.dtype}", op="tensor", tensors={},
+             expected=f"one of {', '.join(d.name for d in DTYPES)}, got {array.dtype}", hint='data.astype("float32")')
+    return array
+
+
+def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+    """A tensor with a copy of `data`: nobody else can change what it holds.
+
+    data           array, nested lists or number; float64 becomes float32, small integers int32, unless dtype says
+    dtype          float32, int64, int32, uint8 or bool (float64 on the reference device)
+    device         "cpu", "reference"; default: ss.default_device()
+    requires_grad  backward() will add to its `grad`; such a tensor is a Variable
+    """
+    if isinstance(data, Tensor):
+        device, data = device or data.device, data.numpy()
+    device = device or default_device()
+    if requires_grad:
+        variable = Variable(as_data(data, dtype, device), "tensor", True, device)
+        if variable.dtype.kind != "f":
+            fail("type/tensor.grad", f"only floats have gradients, this is {variable.dtype}", op="tensor", tensors={},
+                 hint="ss.tensor(data, dtype='float32', requires_grad=True)", error=None)
+        return variable
+    return wrap(leaf(open_device(device).upload(as_data(data, dtype, device)), device=device))
+
+
+class no_grad:
+    """Within the block nothing is recorded for backward(). Also a decorator.
+
+        with ss.no_grad():
+            accuracy = (model(x).argmax(1) == y).float().mean()
+    """
+
+    def __enter__(self) -> None:
+        self.before, F.grad_enabled = F.grad_enabled, False
+
+    def __exit__(self, *problem: Any) -> None:
+        F.grad_enabled = self.before
+
+    def __call__(self, function: Any) -> Any:
+        import functools
+
+        @functools.wraps(function)
+        def without(*arguments: Any, **named: Any) -> Any:
+            with no_grad():
+                return function(*arguments, **named)
+        return without
+
+
+__all__ = ["Parameter", "Tensor", "Variable", "as_data", "attach", "no_grad", "node_of", "tensor", "wrap",
+           "wrap_view"]
