@@ -1,0 +1,80 @@
+// The engine that runs kernels: memory, threads, the choice of instruction set, programs. C++ alone, no Python.
+//
+// A program is a list of launches with everything resolved but addresses, so that a run costs a few nanoseconds per
+// launch besides the kernels themselves. The Python module is a thin glue over this header; so is examples/cpp.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kernel.h"
+
+namespace shoestring {
+
+// ---- memory.cpp: aligned to 64 bytes, counted where it is asked of the system, in bytes as asked for.
+class Buffer {
+  public:
+    explicit Buffer(std::size_t nbytes);  // std::bad_alloc when there is none left
+    ~Buffer();
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    void* data() const { return data_; }
+    std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(data_); }
+    std::size_t nbytes() const { return nbytes_; }
+
+  private:
+    void* data_;
+    std::size_t nbytes_;
+};
+std::size_t allocated_bytes();  // held now
+std::size_t peak_bytes();       // the most held at once since reset_peak()
+void reset_peak();
+
+// ---- threads.cpp: the pool behind parallel() in kernel.h.
+int threads();                // how many threads run kernels, the calling one included
+void set_threads(int count);  // std::invalid_argument unless count >= 1
+
+// ---- dispatch.cpp: kernels by name, for the instruction set in use.
+struct Variant {
+    const char* name;               // "baseline", "avx2", "avx512", "neon"
+    const Kernel* const* families;  // tables that end with {nullptr, nullptr}; the list ends with nullptr
+};
+extern const Variant variants[];  // written by CMake, plainest first; ends with {nullptr, nullptr}
+
+std::vector<std::string> isas();        // those this machine can run, plainest first
+std::string isa();                      // the one in use; at first the widest
+void set_isa(const std::string& name);  // std::invalid_argument unless one of isas()
+std::vector<std::string> entries();     // names of all kernels
+bool has_entry(const std::string& name);
+std::size_t find(const std::string& name);  // a kernel's number, the same for all instruction sets; or std::out_of_range
+const Entry* current();                     // kernels by number, for the instruction set in use
+
+// ---- program.cpp
+// A buffer is (base, byte offset): bases[base] + offset at run time.
+using Place = std::pair<std::size_t, std::size_t>;
+// Entry name, buffers, integers, reals: see Kernel in backends/launch.py.
+using Launch = std::tuple<std::string, std::vector<Place>, std::vector<std::int64_t>, std::vector<double>>;
+
+class Program {
+  public:
+    explicit Program(const std::vector<Launch>& launches);  // std::out_of_range for an unknown entry
+    void run(const std::vector<std::uintptr_t>& bases) const { run_range(bases, 0, steps_.size()); }
+    // Launches first to last - 1 only. std::out_of_range when bases are too few or the range is none of ours.
+    void run_range(const std::vector<std::uintptr_t>& bases, std::size_t first, std::size_t last) const;
+    std::size_t size() const { return steps_.size(); }
+
+  private:
+    struct Step {  // where each list of a launch begins in the flat lists below
+        std::size_t kernel, places, count, integers, reals;
+    };
+    std::vector<Step> steps_;
+    std::vector<Place> places_;
+    std::vector<std::int64_t> integers_;
+    std::vector<double> reals_;
+    std::size_t bases_ = 0, widest_ = 0;  // bases needed; most buffers of one launch
+};
+
+}  // namespace shoestring
