@@ -43,7 +43,8 @@ def schedule(draft: Draft) -> Draft:
 
     def offer(i: int) -> None:
         if need[i] <= done and (i in late or i not in hold or hold[i] <= done):
-            heapq.heappush(ready, (0 if i in early else 2 if i in draft.stores else 1, draft.rank[i], i))
+            urgency = 0 if i in early else 2 if i in draft.stores else 1
+            heapq.heappush(ready, (urgency, early.get(i, 0), draft.rank[i], i))
 
     for i in steps:
         offer(i)
@@ -52,7 +53,7 @@ def schedule(draft: Draft) -> Draft:
             for s in [s for s in hold if s not in done and need[s] <= done]:
                 late.add(s)
                 offer(s)
-        i = heapq.heappop(ready)[2]
+        i = heapq.heappop(ready)[-1]
         if i not in done:
             done.add(i)
             order.append(i)
@@ -87,12 +88,14 @@ def reads_elsewhere(draft: Draft, store: int, home: int) -> bool:
     return draft.ops[store].kind == "copy" and any(draft.root[j] == home and j != home for j in draft.ins[store])
 
 
-def hoisted(draft: Draft) -> set[int]:
-    early = {s for s in draft.stores if draft.specs[s].nbytes >= HOIST_BYTES}
+def hoisted(draft: Draft) -> dict[int, float]:
+    """{position that leads only to large updates: rank of the first of them}: one update is finished before the next
+    begins."""
+    early = {s: draft.rank[s] for s in draft.stores if draft.specs[s].nbytes >= HOIST_BYTES}
     consumers = draft.consumers()
     for i in reversed(range(len(draft))):
         op = draft.ops[i]
         if op is not None and op.kind in ("expr", "view", "effect", "copy") and i not in draft.outputs and consumers[i] \
                 and i not in draft.stores and all(c in early for c in consumers[i]):
-            early.add(i)
+            early[i] = min(early[c] for c in consumers[i])
     return early

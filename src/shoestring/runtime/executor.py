@@ -80,7 +80,8 @@ class Segment:
                  tensors={f"input {k}": f"{list(x.shape)} {x.dtype}" for k, x in enumerate(inputs)}, source=problem,
                  hint="run the op's reference by hand on these shapes")
         for out, value in zip(step.outs, found if step.op.outputs > 1 else [found], strict=True):
-            memory.array(out)[...] = value
+            target = memory.array(out) if step.home is None else memory.arrays[step.home]
+            target[...] = value
 
 
 class Memory:

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import compile as compiler
 from ..backends.device import device as open_device
-from ..errors import TraceError, fail, user_line
+from ..errors import DataError, TraceError, fail, user_line
 from ..ir import Node, ancestry, leaf
 from .executor import Executable, Suspect
 from .guard import Uninterrupted
@@ -94,7 +94,11 @@ def flush_device(name: str, wanted: list[Node]) -> None:
     suspects = suspects_of(executable, graph)
     del alive, pending, order                # if the plan fails, its traceback must not keep handles alive
     with Uninterrupted() as guard:
-        found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
+        try:
+            found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
+        except DataError:
+            drop(changed)
+            raise
         for n in outputs:
             n.value = found[index[n]]
         for n in several:
@@ -134,6 +138,15 @@ def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
     behind = ancestry(roots, differentiable=True) if roots and session.keep else ()
     return {n for n in behind if n.value is None and n.state is None and not n.spent and n in graph.index
             and n.op is not None and n.op.kind in ("kernel", "reduce", "random")}
+
+
+def drop(states: Iterable[State]) -> None:
+    """A check has refused the data: no store of this plan happens, states keep the values they had. (After any other
+    failure, an interrupt or a lack of memory, they stay pending and the next look tries again.)"""
+    for state in states:
+        state.node, state.pending = state.leaf, 0
+        DIRTY.pop(state, None)
+    session.settle = False
 
 
 def settle(states: list[State], arrays: list[Any], nodes: list[Node]) -> None:
