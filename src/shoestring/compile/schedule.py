@@ -90,12 +90,13 @@ def reads_elsewhere(draft: Draft, store: int, home: int) -> bool:
 
 def hoisted(draft: Draft) -> dict[int, float]:
     """{position that leads only to large updates: rank of the first of them}: one update is finished before the next
-    begins."""
+    begins. Only what comes after the gradient (an `effect`, the version that zero_grad() forgot): the gradient itself is
+    computed in its turn, not before the forward pass."""
     early = {s: draft.rank[s] for s in draft.stores if draft.specs[s].nbytes >= HOIST_BYTES}
     consumers = draft.consumers()
     for i in reversed(range(len(draft))):
-        op = draft.ops[i]
-        if op is not None and op.kind in ("expr", "view", "effect", "copy") and i not in draft.outputs and consumers[i] \
-                and i not in draft.stores and all(c in early for c in consumers[i]):
-            early[i] = min(early[c] for c in consumers[i])
+        op, readers = draft.ops[i], [c for c in consumers[i] if c not in draft.fused]
+        if op is not None and op.kind in ("expr", "view", "copy") and i not in draft.outputs and readers \
+                and i not in draft.stores and all(c in early for c in readers):
+            early[i] = min(early[c] for c in readers)
     return early
