@@ -327,6 +327,15 @@ class Variable(Tensor):
         runtime.assign([(self.state, node)])
         return self
 
+    def move(self, device: str) -> None:
+        """Take the value to another device; the gradient is forgotten."""
+        if device != self.device:
+            value, state = self.numpy(), self.state
+            if state.grad is not None:
+                state.grad.clear()
+            state.home = open_device(device).upload(value)
+            state.node = state.leaf = leaf(state.home, state, needs_grad=state.needs_grad, device=device)
+
     def realize(self) -> np.ndarray:
         if session.trace is not None or runtime.DIRTY:
             runtime.flush()

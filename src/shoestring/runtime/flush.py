@@ -141,12 +141,20 @@ def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
 
 
 def drop(states: Iterable[State]) -> None:
-    """A check has refused the data: no store of this plan happens, states keep the values they had. (After any other
-    failure, an interrupt or a lack of memory, they stay pending and the next look tries again.)"""
+    """A check has refused the data: no store of this plan happens. Each state goes back to its newest version that no
+    check guards (a gradient before clipping, a running statistic of the forward pass), or to the value it has. (After
+    any other failure, an interrupt or a lack of memory, all stay pending and the next look tries again.)"""
     for state in states:
-        state.node, state.pending = state.leaf, 0
-        DIRTY.pop(state, None)
-    session.settle = False
+        guarded_by_checks: set[Node] = set()
+        versions = []
+        for n in ancestry([state.node]):
+            if n.op is not None and n.op.kind == "check" or not guarded_by_checks.isdisjoint(n.inputs):
+                guarded_by_checks.add(n)
+            elif n.state is state and n is not state.leaf:
+                versions.append(n)
+        state.node, state.pending = (versions or [state.leaf])[-1], len(versions)
+        if not versions:
+            DIRTY.pop(state, None)
 
 
 def settle(states: list[State], arrays: list[Any], nodes: list[Node]) -> None:

@@ -1,0 +1,54 @@
+"""Initial weights. Drawn on the host by a counter-based generator from `ss.seed`, so the same on every device.
+
+    Kaiming   std = sqrt(2 / fan_in): keeps the variance of signals through ReLU layers (He et al., 2015)
+    Xavier    std = sqrt(2 / (fan_in + fan_out)): for tanh and linear layers (Glorot and Bengio, 2010)
+
+fan_in: how many inputs one output sums over, [out, in, ...] -> in * ...; fan_out likewise.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import runtime
+from ..errors import fail
+
+
+def generator() -> np.random.Generator:
+    """A generator of its own for each draw since ss.seed()."""
+    random = runtime.random
+    found = np.random.Generator(np.random.Philox(key=[random.seed, random.draws]))
+    random.draws += 1
+    return found
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    if len(shape) < 2:
+        fail("shape/init.rank", f"fans need a weight of two axes or more, got {list(shape)}", op="init", tensors={},
+             hint="ss.zeros(n) for a bias")
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def kaiming_normal(shape: tuple[int, ...]) -> np.ndarray:
+    """float32 of `shape`, normal with std sqrt(2 / fan_in)."""
+    return (generator().standard_normal(shape) * math.sqrt(2 / fans(shape)[0])).astype(np.float32)
+
+
+def kaiming_uniform(shape: tuple[int, ...]) -> np.ndarray:
+    """float32 of `shape`, uniform with the variance of kaiming_normal."""
+    bound = math.sqrt(6 / fans(shape)[0])
+    return generator().uniform(-bound, bound, shape).astype(np.float32)
+
+
+def xavier_normal(shape: tuple[int, ...]) -> np.ndarray:
+    """float32 of `shape`, normal with std sqrt(2 / (fan_in + fan_out))."""
+    return (generator().standard_normal(shape) * math.sqrt(2 / sum(fans(shape)))).astype(np.float32)
+
+
+def xavier_uniform(shape: tuple[int, ...]) -> np.ndarray:
+    """float32 of `shape`, uniform with the variance of xavier_normal."""
+    bound = math.sqrt(6 / sum(fans(shape)))
+    return generator().uniform(-bound, bound, shape).astype(np.float32)
