@@ -10,11 +10,20 @@ namespace shoestring {
 namespace SHOESTRING_ISA {
 namespace {
 
+// Where the best value is; if that is NaN, where the first NaN is.
+template <class T>
+bool hit(T v, T best) { return (v == best) | (v != v); }
+
 template <class T, bool MAX>
 int64_t place_in_row(const T* x, const Axes& axis) {
     const T best = fold_row<Extreme<T, MAX>>(x, axis, 0, axis.n[0], 0);
     int64_t i = 0;
-    while (x[i * axis.s[0]] != best && x[i * axis.s[0]] == x[i * axis.s[0]]) ++i;  // the best, or the first NaN
+    for (; axis.s[0] == 1 && i + LANES <= axis.n[0]; i += LANES) {
+        int32_t hits = 0;
+        for (int64_t l = 0; l < LANES; ++l) hits += hit(x[i + l], best);
+        if (hits) break;
+    }
+    while (!hit(x[i * axis.s[0]], best)) ++i;
     return i;
 }
 

@@ -18,31 +18,24 @@ int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // word[4j + w] of counters first_block + j, j < BLOCK
 void random_words(const uint64_t* key, uint64_t first_block, uint32_t* word) {
-    uint32_t c0[BLOCK], c1[BLOCK], c2[BLOCK], c3[BLOCK];
     for (int64_t j = 0; j < BLOCK; ++j) {
         const uint64_t counter = first_block + static_cast<uint64_t>(j);
-        c0[j] = static_cast<uint32_t>(counter);
-        c1[j] = static_cast<uint32_t>(counter >> 32);
-        c2[j] = static_cast<uint32_t>(key[1]);
-        c3[j] = static_cast<uint32_t>(key[1] >> 32);
-    }
-    uint32_t k0 = static_cast<uint32_t>(key[0]), k1 = static_cast<uint32_t>(key[0] >> 32);
-    for (int round = 0; round < 10; ++round) {
-        for (int64_t j = 0; j < BLOCK; ++j) {
-            const uint64_t first = uint64_t(0xD2511F53u) * c0[j], second = uint64_t(0xCD9E8D57u) * c2[j];
-            c0[j] = static_cast<uint32_t>(second >> 32) ^ c1[j] ^ k0;
-            c1[j] = static_cast<uint32_t>(second);
-            c2[j] = static_cast<uint32_t>(first >> 32) ^ c3[j] ^ k1;
-            c3[j] = static_cast<uint32_t>(first);
+        uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
+        uint32_t c2 = static_cast<uint32_t>(key[1]), c3 = static_cast<uint32_t>(key[1] >> 32);
+        uint32_t k0 = static_cast<uint32_t>(key[0]), k1 = static_cast<uint32_t>(key[0] >> 32);
+        for (int round = 0; round < 10; ++round) {
+            const uint64_t first = uint64_t(0xD2511F53u) * c0, second = uint64_t(0xCD9E8D57u) * c2;
+            c0 = static_cast<uint32_t>(second >> 32) ^ c1 ^ k0;
+            c1 = static_cast<uint32_t>(second);
+            c2 = static_cast<uint32_t>(first >> 32) ^ c3 ^ k1;
+            c3 = static_cast<uint32_t>(first);
+            k0 += 0x9E3779B9u;
+            k1 += 0xBB67AE85u;
         }
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    for (int64_t j = 0; j < BLOCK; ++j) {
-        word[4 * j] = c0[j];
-        word[4 * j + 1] = c1[j];
-        word[4 * j + 2] = c2[j];
-        word[4 * j + 3] = c3[j];
+        word[4 * j] = c0;
+        word[4 * j + 1] = c1;
+        word[4 * j + 2] = c2;
+        word[4 * j + 3] = c3;
     }
 }
 

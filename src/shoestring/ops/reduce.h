@@ -93,6 +93,23 @@ template <class T, bool MAX> struct Extreme {
     static void store(void* y, int64_t k, T a, int64_t, double) { static_cast<T*>(y)[k] = a; }
 };
 
+// All lanes together, and every lane back at its start. 32 lanes fold in halves; fewer, one after the other.
+template <class R>
+typename R::Total fold_lanes(typename R::Lane* lanes, int64_t used) {
+    typename R::Total total = R::start();
+    if (used == LANES) {
+        typename R::Total totals[LANES];
+        for (int64_t l = 0; l < LANES; ++l) totals[l] = lanes[l];
+        for (int64_t half = LANES / 2; half > 0; half /= 2)
+            for (int64_t l = 0; l < half; ++l) totals[l] = R::join(totals[l], totals[l + half]);
+        total = totals[0];
+    } else {
+        for (int64_t l = 0; l < used; ++l) total = R::join(total, lanes[l]);
+    }
+    for (int64_t l = 0; l < used; ++l) lanes[l] = R::start();
+    return total;
+}
+
 // One output: terms [begin, end) of those at x. R says what to combine: a Lane takes terms, a Total takes lanes, both
 // start at the neutral element.
 template <class R>
@@ -101,11 +118,13 @@ typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t
     typename R::Lane lanes[LANES];
     typename R::Total total = R::start();
     const int64_t used = smaller(LANES, end - begin);
+    if (used <= 0) return total;
     for (int64_t l = 0; l < used; ++l) lanes[l] = R::start();
     int64_t added = 0;
-    Walk walk(reduced, last, begin / n);
-    for (int64_t i = begin; i < end; walk.next()) {
-        const int64_t first = i % n, length = smaller(n - first, end - i);
+    Walk walk(reduced, last, begin ? begin / n : 0);
+    int64_t first = begin ? begin % n : 0;  // only the first run may begin in its middle
+    for (int64_t i = begin; i < end; walk.next(), first = 0) {
+        const int64_t length = smaller(n - first, end - i);
         const typename R::In* p = x + walk.x + first * s;
         for (int64_t done = 0; done < length;) {
             const int64_t count = smaller(length - done, LANES * FLUSH);
@@ -113,15 +132,14 @@ typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t
             if (s == 1) {
                 for (; j + LANES <= count; j += LANES)
                     for (int64_t l = 0; l < LANES; ++l) lanes[l] = R::add(lanes[l], p[done + j + l], m);
+                for (int64_t l = 0; l < count - j; ++l) lanes[l] = R::add(lanes[l], p[done + j + l], m);
+                j = count;
             }
             for (; j < count; ++j) lanes[j % LANES] = R::add(lanes[j % LANES], p[(done + j) * s], m);
             done += count;
             added += ceil_div(count, LANES);
             if (added >= FLUSH || i + done == end) {
-                for (int64_t l = 0; l < used; ++l) {
-                    total = R::join(total, lanes[l]);
-                    lanes[l] = R::start();
-                }
+                total = R::join(total, fold_lanes<R>(lanes, used));
                 added = 0;
             }
         }
