@@ -3,17 +3,24 @@
     import shoestring as ss
 """
 
-from . import errors, ops
+from . import data, errors, io, models, nn, ops, optim
+from .data import DataLoader
 from .errors import ShoestringError
 from .functions import *  # noqa: F403
 from .functions import __all__ as _functions
+from .io import load, save
 from .ir import bool_, float32, float64, int32, int64, uint8
-from .runtime import debug, default_device, reset_stats, stats
+from .nn import *  # noqa: F403
+from .nn import __all__ as _layers
+from .optim import SGD, Adam, AdamW, check_nan_gradients, clip_grad_norm_, print_tensor_stats
+from .runtime import debug, default_device, reset_stats, set_threads, stats, threads
 from .tensor import Parameter, Tensor, Variable, no_grad, tensor
 
 __version__ = "0.1.0"
-__all__ = ["Parameter", "ShoestringError", "Tensor", "Variable", "bool_", "debug", "default_device", "errors", "float32",
-           "float64", "int32", "int64", "no_grad", "ops", "reset_stats", "stats", "tensor", "uint8", *_functions]
+__all__ = ["SGD", "Adam", "AdamW", "DataLoader", "Parameter", "ShoestringError", "Tensor", "Variable", "bool_",
+           "check_nan_gradients", "clip_grad_norm_", "data", "debug", "default_device", "errors", "float32", "float64",
+           "int32", "int64", "io", "load", "models", "nn", "no_grad", "ops", "optim", "print_tensor_stats", "reset_stats",
+           "save", "set_threads", "stats", "tensor", "threads", "uint8", *_functions, *_layers]
 
 
 def __getattr__(name: str):

@@ -2,11 +2,12 @@
 
 from . import debug
 from .compiled import Compiled
-from .devices import default_device
+from .devices import default_device, set_threads, threads
 from .flush import compact, flush, guarded, settle_pending
 from .guard import Uninterrupted
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
 from .state import State, add_gradients, assign
 
 __all__ = ["DIRTY", "HANDLES", "MAX_HANDLES", "PLANS", "Compiled", "State", "Uninterrupted", "add_gradients", "assign",
-           "compact", "debug", "default_device", "flush", "guarded", "random", "reset_stats", "scalar", "session", "settle_pending", "stats"]
+           "compact", "debug", "default_device", "flush", "guarded", "random", "reset_stats", "scalar", "session", "set_threads",
+           "settle_pending", "stats", "threads"]

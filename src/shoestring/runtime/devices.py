@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
-from ..backends import cpu as _cpu, reference as _reference  # noqa: F401  (importing them offers their devices)
+from ..backends import cpu as _cpu
+from ..backends import reference as _reference  # noqa: F401  (importing them offers their devices)
 from ..backends.device import FACTORIES, device
+from ..errors import fail
 
 
 class Choice:
@@ -29,3 +31,17 @@ def default_device(name: str | None = None) -> str:
         device(asked)
         _choice.name = asked
     return _choice.name
+
+
+def set_threads(count: int) -> None:
+    """Let the CPU's kernels use `count` threads. Results do not depend on it."""
+    if not isinstance(count, int) or count < 1:
+        fail("value/threads.count", f"threads must be a whole number of at least 1, got {count!r}", tensors={},
+             hint="ss.set_threads(2)")
+    if "cpu" in FACTORIES:
+        _cpu.set_threads(count)
+
+
+def threads() -> int:
+    """How many threads the CPU's kernels use."""
+    return _cpu.threads() if "cpu" in FACTORIES else 1

@@ -1,0 +1,98 @@
+"""Batches. Everything here is NumPy until a batch is handed out as tensors.
+
+Without shuffling, batches are slices of tensors made once: views, no copies. With it each epoch has another order, that
+depends only on the seed and the epoch, whatever else draws random numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import runtime
+from ..errors import fail
+from ..tensor import Tensor, tensor
+
+
+class Dataset(Protocol):
+    """Anything with a length whose item k is one sample: an array, or a tuple of arrays and numbers."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, k: int) -> Any: ...
+
+
+class TensorDataset:
+    """Arrays of equal length as one dataset: item k is (a[k], b[k], ...)."""
+
+    def __init__(self, *arrays: Any) -> None:
+        self.arrays = [a.numpy() if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
+        lengths = [len(a) for a in self.arrays]
+        if len(set(lengths)) != 1:
+            fail("shape/dataset.lengths", f"arrays have different lengths: {lengths}", op="TensorDataset", tensors={},
+                 hint="one row per sample in each")
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    def __getitem__(self, k: int) -> tuple:
+        return tuple(a[k] for a in self.arrays)
+
+
+class DataLoader:
+    """Iterates over batches as tuples of tensors (a single tensor for a single array).
+
+    data        one array-like, a tuple of them with equal lengths, or a Dataset
+    batch_size  samples per batch;  drop_last: leave out a smaller last batch
+    shuffle     another order in every epoch, from `seed` (default: that of ss.seed)
+    device      where tensors go; default: ss.default_device()
+    """
+
+    def __init__(self, data: Any, batch_size: int = 32, shuffle: bool = False, seed: int | None = None,
+                 drop_last: bool = False, device: str | None = None) -> None:
+        if not isinstance(batch_size, int) or batch_size < 1:
+            fail("value/loader.batch", f"batch_size must be a whole number of at least 1, got {batch_size!r}",
+                 op="DataLoader", tensors={}, hint="DataLoader(data, batch_size=32)")
+        if isinstance(data, (tuple, list)) and all(hasattr(a, "__len__") for a in data):
+            data = TensorDataset(*data)
+        elif isinstance(data, (np.ndarray, Tensor)):
+            data = TensorDataset(data)
+        if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+            fail("type/loader.data", f"this is no dataset: {type(data).__name__}", op="DataLoader", tensors={},
+                 hint="an array, a tuple of arrays, or an object with __len__ and __getitem__")
+        self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
+        self.seed, self.epoch, self.device = seed, 0, device
+        self.whole: list[Tensor] | None = None
+
+    def __len__(self) -> int:
+        full, rest = divmod(len(self.data), self.batch_size)
+        return full + bool(rest and not self.drop_last)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = self.order() if self.shuffle else None
+        self.epoch += 1
+        for k in range(len(self)):
+            start, stop = k * self.batch_size, min((k + 1) * self.batch_size, len(self.data))
+            batch = self.slices(start, stop) if order is None else self.samples(order[start:stop])
+            yield batch[0] if len(batch) == 1 else tuple(batch)
+
+    def order(self) -> np.ndarray:
+        seed = runtime.random.seed if self.seed is None else self.seed
+        generator = np.random.Generator(np.random.Philox(key=[seed, 2 ** 63 + self.epoch]))
+        return generator.permutation(len(self.data))
+
+    def slices(self, start: int, stop: int) -> list[Tensor]:
+        if not isinstance(self.data, TensorDataset):
+            return self.samples(range(start, stop))
+        if self.whole is None:
+            self.whole = [tensor(a, device=self.device) for a in self.data.arrays]
+        return [t[start:stop] for t in self.whole]
+
+    def samples(self, places: Sequence[int] | np.ndarray) -> list[Tensor]:
+        if isinstance(self.data, TensorDataset):
+            return [tensor(a[places], device=self.device) for a in self.data.arrays]
+        items = [self.data[int(k)] for k in places]
+        items = [i if isinstance(i, tuple) else (i,) for i in items]
+        return [tensor(np.stack([np.asarray(part) for part in column]), device=self.device)
+                for column in zip(*items, strict=True)]
