@@ -1,5 +1,5 @@
 """All operations, one file per family. Importing a family registers its ops."""
 
-from . import copy, position, random, reduce, shape, state, take
+from . import conv, copy, loss, matmul, norm, pool, position, random, reduce, shape, state, take
 
-__all__ = ["copy", "position", "random", "reduce", "shape", "state", "take"]
+__all__ = ["conv", "copy", "loss", "matmul", "norm", "pool", "position", "random", "reduce", "shape", "state", "take"]
