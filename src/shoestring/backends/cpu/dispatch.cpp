@@ -1,7 +1,8 @@
 // Which instruction set runs, and kernels by name.
 //
-// Every family is compiled once per instruction set; the widest one that both the processor and the operating system
-// support is used. A kernel's number is its place in the sorted list of names, so that programs survive a change.
+// Every family is compiled once per instruction set; the widest one that both the processor and the
+// operating system support is used. A kernel's number is its place in the sorted list of names, so
+// that programs survive a change.
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
@@ -15,7 +16,8 @@ static bool supported(const std::string& name) {
     if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (name == "avx512")
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("fma");
 #endif
     return name == "baseline" || name == "neon";
 }
@@ -23,7 +25,8 @@ static bool supported(const std::string& name) {
 namespace {
 struct Loaded {
     std::string name;
-    std::vector<Entry> entries;  // by number; nullptr where this instruction set lacks one
+    std::vector<Kernel>
+        kernels;  // by number; {nullptr, nullptr} where this instruction set lacks one
 };
 
 struct Registry {
@@ -39,17 +42,22 @@ struct Registry {
         names.erase(std::unique(names.begin(), names.end()), names.end());
         for (const Variant* v = variants; v->name; ++v) {
             if (!supported(v->name)) continue;
-            loaded.push_back({v->name, std::vector<Entry>(names.size(), nullptr)});
+            loaded.push_back(
+                {v->name, std::vector<Kernel>(names.size(), Kernel{nullptr, nullptr})});
             for (const Kernel* const* family = v->families; *family; ++family)
-                for (const Kernel* k = *family; k->name; ++k) loaded.back().entries[number(k->name)] = k->entry;
+                for (const Kernel* k = *family; k->name; ++k)
+                    loaded.back().kernels[number(k->name)] = *k;
         }
-        if (loaded.empty()) throw std::runtime_error("the kernels were built for none of this machine's instruction sets");
+        if (loaded.empty())
+            throw std::runtime_error(
+                "the kernels were built for none of this machine's instruction sets");
         used = &loaded.back();
     }
 
     std::size_t number(const std::string& name) const {
         const auto place = std::lower_bound(names.begin(), names.end(), name);
-        if (place == names.end() || *place != name) throw std::out_of_range("no kernel is named " + name);
+        if (place == names.end() || *place != name)
+            throw std::out_of_range("no kernel is named " + name);
         return static_cast<std::size_t>(place - names.begin());
     }
 };
@@ -85,6 +93,6 @@ bool has_entry(const std::string& name) {
 }
 
 std::size_t find(const std::string& name) { return registry().number(name); }
-const Entry* current() { return registry().used.load()->entries.data(); }
+const Kernel* current() { return registry().used.load()->kernels.data(); }
 
 }  // namespace shoestring

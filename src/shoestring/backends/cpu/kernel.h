@@ -1,13 +1,15 @@
-// What every CPU kernel sees. All entries share one C signature; kernels never allocate and know nothing of Python.
+// What every CPU kernel sees. All entries share one C signature; kernels never allocate and know
+// nothing of Python.
 //
-// A family's file (ops/<family>.cpp) is compiled once per instruction set, with SHOESTRING_ISA = baseline, avx2, avx512
-// or neon, everything inside `namespace shoestring::SHOESTRING_ISA`. It ends with its table of entries:
+// A family's file (ops/<family>.cpp) is compiled once per instruction set, with SHOESTRING_ISA =
+// baseline, avx2, avx512 or neon, everything inside `namespace shoestring::SHOESTRING_ISA`. It ends
+// with its table of entries:
 //
 //     SHOESTRING_KERNELS(conv, {"conv2d", conv2d}, {"conv2d_input_grad", conv2d_input_grad})
 //
-// Rules. No std:: templates in kernel files (the linker may merge their code across instruction sets). Floating-point
-// contraction is off: call fma() where one is meant. How work is cut depends on shapes alone, never on the number of
-// threads, so that results do not either.
+// Rules. No std:: templates in kernel files (the linker may merge their code across instruction
+// sets). Floating-point contraction is off: call fma() where one is meant. How work is cut depends
+// on shapes alone, never on the number of threads, so that results do not either.
 #pragma once
 #include <cstdint>
 
@@ -21,26 +23,37 @@ struct Arguments {
 
 using Entry = void (*)(const Arguments&);
 
+// How many of each a launch brings, and the integers themselves.
+struct Counts {
+    int64_t buffers, integers, reals;
+    const int64_t* values;
+};
+
 struct Kernel {
     const char* name;
     Entry entry;
+    // Optional: what is wrong with a launch, nullptr if nothing. Asked once, when a program is
+    // made.
+    const char* (*complaint)(const Counts&) = nullptr;
 };
 
-// Runs body(context, task) for every task in [0, tasks), on the pool's threads; returns when all are done. Tasks are
-// handed out one by one, so make each worth some microseconds; a single task runs on the calling thread at once.
+// Runs body(context, task) for every task in [0, tasks), on the pool's threads; returns when all
+// are done. Tasks are handed out one by one, so make each worth some microseconds; a single task
+// runs on the calling thread at once.
 void parallel(int64_t tasks, void (*body)(void* context, int64_t task), void* context);
 
 // The same with a lambda: parallel_for(n, [&](int64_t task) { ... });
 template <class Body>
 static inline void parallel_for(int64_t tasks, Body body) {
-    parallel(tasks, [](void* context, int64_t task) { (*static_cast<Body*>(context))(task); }, &body);
+    parallel(
+        tasks, [](void* context, int64_t task) { (*static_cast<Body*>(context))(task); }, &body);
 }
 
 }  // namespace shoestring
 
 #define SHOESTRING_JOIN2(a, b) a##_##b
 #define SHOESTRING_JOIN(a, b) SHOESTRING_JOIN2(a, b)
-#define SHOESTRING_KERNELS(family, ...)                                                          \
-    extern const ::shoestring::Kernel SHOESTRING_JOIN(shoestring_##family, SHOESTRING_ISA)[];    \
-    const ::shoestring::Kernel SHOESTRING_JOIN(shoestring_##family, SHOESTRING_ISA)[] = {        \
+#define SHOESTRING_KERNELS(family, ...)                                                       \
+    extern const ::shoestring::Kernel SHOESTRING_JOIN(shoestring_##family, SHOESTRING_ISA)[]; \
+    const ::shoestring::Kernel SHOESTRING_JOIN(shoestring_##family, SHOESTRING_ISA)[] = {     \
         __VA_ARGS__, {nullptr, nullptr}};

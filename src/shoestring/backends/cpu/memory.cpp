@@ -12,7 +12,8 @@ static constexpr std::align_val_t kAlignment{64};
 Buffer::Buffer(std::size_t nbytes) : data_(::operator new(nbytes, kAlignment)), nbytes_(nbytes) {
     const std::size_t now = held.fetch_add(nbytes) + nbytes;
     std::size_t seen = most.load();
-    while (seen < now && !most.compare_exchange_weak(seen, now)) {}
+    while (seen < now && !most.compare_exchange_weak(seen, now)) {
+    }
 }
 
 Buffer::~Buffer() {

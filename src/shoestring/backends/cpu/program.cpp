@@ -8,7 +8,15 @@ namespace shoestring {
 
 Program::Program(const std::vector<Launch>& launches) {
     for (const auto& [entry, places, integers, reals] : launches) {
-        steps_.push_back({find(entry), places_.size(), places.size(), integers_.size(), reals_.size()});
+        const std::size_t kernel = find(entry);
+        const auto complaint = current()[kernel].complaint;
+        const char* wrong = complaint
+                                ? complaint({static_cast<int64_t>(places.size()),
+                                             static_cast<int64_t>(integers.size()),
+                                             static_cast<int64_t>(reals.size()), integers.data()})
+                                : nullptr;
+        if (wrong) throw std::invalid_argument(entry + ": " + wrong);
+        steps_.push_back({kernel, places_.size(), places.size(), integers_.size(), reals_.size()});
         for (const Place& place : places) bases_ = std::max(bases_, place.first + 1);
         widest_ = std::max(widest_, places.size());
         places_.insert(places_.end(), places.begin(), places.end());
@@ -17,14 +25,16 @@ Program::Program(const std::vector<Launch>& launches) {
     }
 }
 
-void Program::run_range(const std::vector<std::uintptr_t>& bases, std::size_t first, std::size_t last) const {
+void Program::run_range(const std::vector<std::uintptr_t>& bases, std::size_t first,
+                        std::size_t last) const {
     if (bases.size() < bases_)
-        throw std::out_of_range("the program needs " + std::to_string(bases_) + " base addresses, got " +
-                                std::to_string(bases.size()));
+        throw std::out_of_range("the program needs " + std::to_string(bases_) +
+                                " base addresses, got " + std::to_string(bases.size()));
     if (first > last || last > steps_.size())
-        throw std::out_of_range("launches " + std::to_string(first) + " to " + std::to_string(last) +
-                                " are not within the program's " + std::to_string(steps_.size()));
-    const Entry* kernels = current();
+        throw std::out_of_range("launches " + std::to_string(first) + " to " +
+                                std::to_string(last) + " are not within the program's " +
+                                std::to_string(steps_.size()));
+    const Kernel* kernels = current();
     std::vector<void*> buffers(widest_);
     for (std::size_t k = first; k < last; ++k) {
         const Step& step = steps_[k];
@@ -32,8 +42,9 @@ void Program::run_range(const std::vector<std::uintptr_t>& bases, std::size_t fi
             const Place& place = places_[step.places + i];
             buffers[i] = reinterpret_cast<void*>(bases[place.first] + place.second);
         }
-        if (!kernels[step.kernel]) throw std::out_of_range(isa() + " lacks kernel " + entries()[step.kernel]);
-        kernels[step.kernel]({buffers.data(), integers_.data() + step.integers, reals_.data() + step.reals});
+        const Entry entry = kernels[step.kernel].entry;
+        if (!entry) throw std::out_of_range(isa() + " lacks kernel " + entries()[step.kernel]);
+        entry({buffers.data(), integers_.data() + step.integers, reals_.data() + step.reals});
     }
 }
 

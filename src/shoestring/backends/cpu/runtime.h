@@ -1,7 +1,9 @@
-// The engine that runs kernels: memory, threads, the choice of instruction set, programs. C++ alone, no Python.
+// The engine that runs kernels: memory, threads, the choice of instruction set, programs. C++
+// alone, no Python.
 //
-// A program is a list of launches with everything resolved but addresses, so that a run costs a few nanoseconds per
-// launch besides the kernels themselves. The Python module is a thin glue over this header; so is examples/cpp.
+// A program is a list of launches with everything resolved but addresses, so that a run costs a few
+// nanoseconds per launch besides the kernels themselves. The Python module is a thin glue over this
+// header; so is examples/cpp.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +16,8 @@
 
 namespace shoestring {
 
-// ---- memory.cpp: aligned to 64 bytes, counted where it is asked of the system, in bytes as asked for.
+// ---- memory.cpp: aligned to 64 bytes, counted where it is asked of the system, in bytes as asked
+// for.
 class Buffer {
   public:
     explicit Buffer(std::size_t nbytes);  // std::bad_alloc when there is none left
@@ -39,8 +42,9 @@ void set_threads(int count);  // std::invalid_argument unless count >= 1
 
 // ---- dispatch.cpp: kernels by name, for the instruction set in use.
 struct Variant {
-    const char* name;               // "baseline", "avx2", "avx512", "neon"
-    const Kernel* const* families;  // tables that end with {nullptr, nullptr}; the list ends with nullptr
+    const char* name;  // "baseline", "avx2", "avx512", "neon"
+    const Kernel* const*
+        families;  // tables that end with {nullptr, nullptr}; the list ends with nullptr
 };
 extern const Variant variants[];  // written by CMake, plainest first; ends with {nullptr, nullptr}
 
@@ -49,21 +53,26 @@ std::string isa();                      // the one in use; at first the widest
 void set_isa(const std::string& name);  // std::invalid_argument unless one of isas()
 std::vector<std::string> entries();     // names of all kernels
 bool has_entry(const std::string& name);
-std::size_t find(const std::string& name);  // a kernel's number, the same for all instruction sets; or std::out_of_range
-const Entry* current();                     // kernels by number, for the instruction set in use
+std::size_t find(
+    const std::string& name);  // its number, in all instruction sets; or std::out_of_range
+const Kernel* current();       // kernels by number, for the instruction set in use
 
 // ---- program.cpp
 // A buffer is (base, byte offset): bases[base] + offset at run time.
 using Place = std::pair<std::size_t, std::size_t>;
 // Entry name, buffers, integers, reals: see Kernel in backends/launch.py.
-using Launch = std::tuple<std::string, std::vector<Place>, std::vector<std::int64_t>, std::vector<double>>;
+using Launch =
+    std::tuple<std::string, std::vector<Place>, std::vector<std::int64_t>, std::vector<double>>;
 
 class Program {
   public:
-    explicit Program(const std::vector<Launch>& launches);  // std::out_of_range for an unknown entry
+    // std::out_of_range for an unknown entry, std::invalid_argument if the kernel complains
+    explicit Program(const std::vector<Launch>& launches);
     void run(const std::vector<std::uintptr_t>& bases) const { run_range(bases, 0, steps_.size()); }
-    // Launches first to last - 1 only. std::out_of_range when bases are too few or the range is none of ours.
-    void run_range(const std::vector<std::uintptr_t>& bases, std::size_t first, std::size_t last) const;
+    // Launches first to last - 1 only. std::out_of_range when bases are too few or the range is
+    // none of ours.
+    void run_range(const std::vector<std::uintptr_t>& bases, std::size_t first,
+                   std::size_t last) const;
     std::size_t size() const { return steps_.size(); }
 
   private:

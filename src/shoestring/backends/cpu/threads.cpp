@@ -1,9 +1,10 @@
 // A pool of threads for parallel().
 //
-// Why our own: OpenMP's pool breaks after fork() and is absent from Apple's compiler. A job is a function and a count;
-// whoever is free takes the next task from an atomic counter, the caller included. Workers spin for some microseconds
-// after a job, since the next one usually follows at once, and then sleep. A worker that wakes too late finds the door
-// of its job closed, so a job never waits for a sleeper. A forked child starts with no pool and builds its own.
+// Why our own: OpenMP's pool breaks after fork() and is absent from Apple's compiler. A job is a
+// function and a count; whoever is free takes the next task from an atomic counter, the caller
+// included. Workers spin for some microseconds after a job, since the next one usually follows at
+// once, and then sleep. A worker that wakes too late finds the door of its job closed, so a job
+// never waits for a sleeper. A forked child starts with no pool and builds its own.
 #include <atomic>
 #include <condition_variable>
 #include <fstream>
@@ -23,8 +24,9 @@
 
 namespace shoestring {
 
-static constexpr int kSpins = 4000;             // pauses before a worker sleeps: about 50 microseconds
-static constexpr std::uint32_t kClosed = 1u << 31;  // the door's flag; the bits below count who is inside
+static constexpr int kSpins = 4000;  // pauses before a worker sleeps: about 50 microseconds
+static constexpr std::uint32_t kClosed =
+    1u << 31;  // the door's flag; the bits below count who is inside
 
 static inline void pause() {
 #if defined(__x86_64__)
@@ -66,7 +68,8 @@ class Pool {
         }
         take();
         door_.fetch_or(kClosed);
-        for (int i = 0; door_.load() != kClosed; ++i) i < kSpins ? pause() : std::this_thread::yield();
+        for (int i = 0; door_.load() != kClosed; ++i)
+            i < kSpins ? pause() : std::this_thread::yield();
         busy_ = false;
         return true;
     }
@@ -115,7 +118,8 @@ int physical_cores() {
         std::set<std::string> cores;
         for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
             if (!CPU_ISSET(cpu, &allowed)) continue;
-            std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
+            std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
+                               "/topology/thread_siblings_list");
             std::string siblings;
             cores.insert(std::getline(file, siblings) ? siblings : std::to_string(cpu));
         }
@@ -152,7 +156,8 @@ static State& get() {
 int threads() { return get().count; }
 
 void set_threads(int count) {
-    if (count < 1) throw std::invalid_argument("at least one thread is needed, got " + std::to_string(count));
+    if (count < 1)
+        throw std::invalid_argument("at least one thread is needed, got " + std::to_string(count));
     State& s = get();
     std::lock_guard<std::mutex> hold(s.building);
     delete s.pool.exchange(nullptr);

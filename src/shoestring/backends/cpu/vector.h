@@ -1,15 +1,17 @@
 // Vectors of W floats for kernels, one definition per instruction set.
 //
-//     vf, vi           W floats, W int32; + - * / and comparisons are the compiler's own, lane by lane.
+//     vf, vi           W floats, W int32; + - * / and comparisons are the compiler's own, lane by
+//     lane.
 //                      A comparison gives a vi of 0 or -1; select(c, a, b) takes a where c is set
-//     load store       any address; with a Mask only lanes [lo, hi) touch memory, the others read as 0
-//     fma(a, b, c)     a*b + c, rounded once where the machine can (everywhere but baseline)
-//     max min          b where either is NaN, as the x86 instructions do; maximum minimum: NaN if either is
-//     sum_lanes        halves are added to each other until one is left: an order that depends on W alone
-//     transpose(r)     r[W] is a W x W tile: r[i] lane l becomes r[l] lane i
+//     load store       any address; with a Mask only lanes [lo, hi) touch memory, the others read
+//     as 0 fma(a, b, c)     a*b + c, rounded once where the machine can (everywhere but baseline)
+//     max min          b where either is NaN, as the x86 instructions do; maximum minimum: NaN if
+//     either is sum_lanes        halves are added to each other until one is left: an order that
+//     depends on W alone transpose(r)     r[W] is a W x W tile: r[i] lane l becomes r[l] lane i
 //
-// avx512: W = 16; avx2: 8; neon and baseline (SSE2, or any machine through the compiler's generic vectors): 4.
-// Everything has internal linkage, so that no instruction set's code can stand in for another's.
+// avx512: W = 16; avx2: 8; neon and baseline (SSE2, or any machine through the compiler's generic
+// vectors): 4. Everything has internal linkage, so that no instruction set's code can stand in for
+// another's.
 #pragma once
 #include <cstdint>
 
@@ -55,7 +57,9 @@ static inline Mask mask(int lo, int hi) {
 }
 static inline vf load(const float* p, Mask m) { return (vf)_mm512_maskz_loadu_ps(m, p); }
 static inline void store(float* p, vf v, Mask m) { _mm512_mask_storeu_ps(p, m, (__m512)v); }
-static inline vf fma(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+static inline vf fma(vf a, vf b, vf c) {
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
 static inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 static inline vf max(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 static inline vf min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
@@ -67,11 +71,14 @@ static inline Mask mask(int lo, int hi) {
                             _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane));
 }
 static inline vf load(const float* p, Mask m) { return (vf)_mm256_maskload_ps(p, m); }
-static inline void store(float* p, vf v, Mask m) {  // masked stores are slow on AMD: test for the full mask
+static inline void store(float* p, vf v,
+                         Mask m) {  // masked stores are slow on AMD: test for the full mask
     if (_mm256_movemask_ps(_mm256_castsi256_ps(m)) == 255) store(p, v);
     else _mm256_maskstore_ps(p, m, (__m256)v);
 }
-static inline vf fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+static inline vf fma(vf a, vf b, vf c) {
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
 static inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 static inline vf max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 static inline vf min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
@@ -89,7 +96,9 @@ static inline void store(float* p, vf v, Mask m) {
     for (int l = m.lo; l < m.hi; ++l) p[l] = v[l];
 }
 #if defined(__ARM_NEON)
-static inline vf fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+static inline vf fma(vf a, vf b, vf c) {
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
 static inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static inline vf fma(vf a, vf b, vf c) { return a * b + c; }
@@ -106,10 +115,12 @@ static inline vf min(vf a, vf b) { return select(a < b, a, b); }
 
 static inline float sum_lanes(vf v) {
 #if defined(__AVX512F__)
-    const __m256 h = _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+    const __m256 h =
+        _mm256_add_ps(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
     const __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
 #elif defined(__AVX2__)
-    const __m128 q = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    const __m128 q =
+        _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
 #else
     const vf q = v;
 #endif
@@ -174,8 +185,10 @@ static inline void transpose(vf (&r)[8]) {
 }
 #elif defined(__SSE2__)
 static inline void transpose(vf (&r)[4]) {
-    const __m128 a = _mm_unpacklo_ps((__m128)r[0], (__m128)r[1]), b = _mm_unpackhi_ps((__m128)r[0], (__m128)r[1]);
-    const __m128 c = _mm_unpacklo_ps((__m128)r[2], (__m128)r[3]), d = _mm_unpackhi_ps((__m128)r[2], (__m128)r[3]);
+    const __m128 a = _mm_unpacklo_ps((__m128)r[0], (__m128)r[1]),
+                 b = _mm_unpackhi_ps((__m128)r[0], (__m128)r[1]);
+    const __m128 c = _mm_unpacklo_ps((__m128)r[2], (__m128)r[3]),
+                 d = _mm_unpackhi_ps((__m128)r[2], (__m128)r[3]);
     r[0] = (vf)_mm_movelh_ps(a, c);
     r[1] = (vf)_mm_movehl_ps(c, a);
     r[2] = (vf)_mm_movelh_ps(b, d);
