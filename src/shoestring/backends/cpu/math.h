@@ -136,12 +136,7 @@ static inline float sine(float x, int32_t quarters) {
 static inline float sin(float x) { return x == 0.0f ? x : sine(x, 0); }
 static inline float cos(float x) { return sine(x, 1); }
 
-static inline float floor(float x) {
-    const float t = absolute(x);
-    const float whole = t < 8388608.0f ? static_cast<float>(static_cast<int32_t>(x)) : x;
-    const float y = whole > x ? whole - 1.0f : whole;
-    return t < 8388608.0f ? __builtin_copysignf(y, x) : x;
-}
+static inline float floor(float x) { return __builtin_floorf(x); }
 
 static inline float pow(float a, float b) {
     const float t = absolute(a);
@@ -156,8 +151,8 @@ static inline float pow(float a, float b) {
     p = p * z + 1.0 / 5;
     p = p * z + 1.0 / 3;
     p = (p * z + 1.0) * s * 2.8853900817779268;  // 2 / ln 2
-    double w = b * (e + p);
-    w = w < -160.0 ? -160.0 : w;  // comparisons keep a NaN
+    double w = b * (e + p);  // NaN only where a rule below decides
+    w = w < -160.0 ? -160.0 : w;
     w = w > 160.0 ? 160.0 : w;
     const double shifted = w + 6755399441055744.0;
     const double g = (w - (shifted - 6755399441055744.0)) * 0.69314718055994531;
@@ -170,18 +165,16 @@ static inline float pow(float a, float b) {
     q = q * g + 1.0;
     q = q * g + 1.0;
     const double power = bits<double>(bits<uint64_t>(q) + (bits<uint64_t>(shifted) << 52));
-    float y = static_cast<float>(w == w ? power : w);
-    y = t == 0.0f ? (b > 0.0f ? 0.0f : kInfinity) : y;
-    y = t == kInfinity ? (b > 0.0f ? kInfinity : 0.0f) : y;
+    const float zero_or_infinity = (t < 1.0f) == (b > 0.0f) ? 0.0f : kInfinity;
+    float y = (t == 0.0f) | (t == kInfinity) ? zero_or_infinity : static_cast<float>(power);
     y = t == 1.0f ? 1.0f : y;
     // a negative base: an odd whole exponent keeps the sign, a fraction has no real result
-    const float c = absolute(b) < 16777216.0f ? b : 0.0f;  // from 2^24 on all floats are even
-    const int32_t n = static_cast<int32_t>(c);
-    const bool whole = static_cast<float>(n) == c;
-    y = whole && (n & 1) ? __builtin_copysignf(y, a) : y;
-    y = a < 0.0f && t < kInfinity && !whole ? kNaN : y;
-    y = a != a || b != b ? a + b : y;
-    return a == 1.0f || b == 0.0f ? 1.0f : y;
+    const bool fraction = floor(b) != b, odd = floor(0.5f * b) != 0.5f * b;
+    const float with_sign = __builtin_copysignf(y, a);
+    y = odd & !fraction ? with_sign : y;
+    y = (a < 0.0f) & (t < kInfinity) & fraction ? kNaN : y;
+    y = (a != a) | (b != b) ? a + b : y;
+    return (a == 1.0f) | (b == 0.0f) ? 1.0f : y;
 }
 
 }  // namespace SHOESTRING_ISA
