@@ -3,7 +3,7 @@
     import shoestring as ss
 """
 
-from . import data, errors, io, models, nn, ops, optim
+from . import config, data, errors, io, models, nn, ops, optim, runtime, testing
 from .data import DataLoader
 from .errors import ShoestringError
 from .functions import *  # noqa: F403
@@ -17,10 +17,11 @@ from .runtime import debug, default_device, reset_stats, set_threads, stats, thr
 from .tensor import Parameter, Tensor, Variable, no_grad, tensor
 
 __version__ = "0.1.0"
+runtime.session.check = config.load()["CHECK"]
 __all__ = ["SGD", "Adam", "AdamW", "DataLoader", "Parameter", "ShoestringError", "Tensor", "Variable", "bool_",
-           "check_nan_gradients", "clip_grad_norm_", "data", "debug", "default_device", "errors", "float32", "float64",
+           "check_nan_gradients", "clip_grad_norm_", "config", "data", "debug", "default_device", "errors", "float32", "float64",
            "int32", "int64", "io", "load", "models", "nn", "no_grad", "ops", "optim", "print_tensor_stats", "reset_stats",
-           "save", "set_threads", "stats", "tensor", "threads", "uint8", *_functions, *_layers]
+           "save", "set_threads", "stats", "tensor", "testing", "threads", "uint8", *_functions, *_layers]
 
 
 def __getattr__(name: str):

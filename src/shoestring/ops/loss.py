@@ -98,6 +98,7 @@ class OverClasses(Op):
     """What cross entropy and its gradient share: logits [N, C, ...], labels [N, ...], weight [C], smoothing []."""
 
     kind, cheap_to_recompute = "kernel", False
+    constant_inputs = ("weight", "smoothing")                    # settings: no gradient flows to them, as in PyTorch
     ignore_index: int
 
     def agree(self, logits, labels, weight, smoothing):

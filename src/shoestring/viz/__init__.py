@@ -1,0 +1,1 @@
+"""Pictures. Readers only: nothing here changes a plan or a network."""

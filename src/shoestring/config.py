@@ -1,0 +1,70 @@
+"""All switches: environment variables SHOESTRING_*, in one table. The documentation is made from it.
+
+They are read when `import shoestring` runs; an unknown name or a bad value is an error that lists what would do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .errors import ConfigError, fail, nearest
+
+
+class Switch(NamedTuple):
+    """name without SHOESTRING_; what is allowed, in words; how text becomes a value (ValueError if it cannot)."""
+
+    name: str
+    allowed: str
+    default: Any
+    read: Callable[[str], Any]
+    about: str
+
+
+def yes_or_no(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError
+    return text == "1"
+
+
+def device_name(text: str) -> str:
+    if text.partition(":")[0] not in ("auto", "cpu", "reference", "cuda", "opencl"):
+        raise ValueError
+    return text
+
+
+SWITCHES = (
+    Switch("DEVICE", "auto, cpu or reference", "auto", device_name, "where new tensors go; auto is the best device there is"),
+    Switch("DATA", "a folder", "", str, "where data sets are looked for first, such as mnist.npz"),
+    Switch("CACHE", "a folder", "", str, "where downloads are kept; default: the system's place for caches"),
+    Switch("CHECK", "0 or 1", False, yes_or_no, "verify the graph after every pass of the compiler"),
+)
+
+
+def load(environment: Any = None) -> dict[str, Any]:
+    """{name: value} of every switch; complains about unknown names and bad values."""
+    environment = os.environ if environment is None else environment
+    values = {switch.name: switch.default for switch in SWITCHES}
+    known = {f"SHOESTRING_{switch.name}": switch for switch in SWITCHES}
+    for name, text in environment.items():
+        if not name.startswith("SHOESTRING_"):
+            continue
+        switch = known.get(name)
+        if switch is None:
+            close = nearest(name, known)
+            fail("value/config.unknown", f"there is no switch {name}", tensors={}, error=ConfigError,
+                 cause=f"the switches are {', '.join(known)}", hint=f"{close}=..." if close else f"unset {name}")
+        try:
+            values[switch.name] = switch.read(text)
+        except ValueError:
+            fail("value/config.value", f"{name} is {text!r}", tensors={}, error=ConfigError,
+                 expected=f"{switch.allowed}, got {text!r}", hint=f"{name}={switch.default if switch.default else 0}")
+    return values
+
+
+def table() -> str:
+    """The switches as a Markdown table."""
+    rows = [f"| `SHOESTRING_{s.name}` | {s.allowed} | {s.default or ('0' if s.default is False else '')} | {s.about} |"
+            for s in SWITCHES]
+    return "\n".join(["| switch | value | default | what it does |", "|---|---|---|---|", *rows])
