@@ -20,7 +20,9 @@ full_shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7)
 
 
 def filled(shape) -> np.ndarray:
-    return np.arange(math.prod(shape), dtype=np.float32).reshape(shape) - np.float32(math.prod(shape) // 2)
+    return np.arange(math.prod(shape), dtype=np.float32).reshape(shape) - np.float32(
+        math.prod(shape) // 2
+    )
 
 
 @st.composite
@@ -78,7 +80,10 @@ def test_views_place_the_elements_that_numpy_does(data):
     assert np.array_equal(look(OPS["transpose"](axes=order), x), x.transpose(order))
     axes = axes_of(data.draw, x.ndim)
     assert np.array_equal(look(OPS["flip"](axes=axes), x), np.flip(x, axes))
-    to = (*data.draw(full_shapes), *[n if n != 1 else data.draw(st.integers(1, 3)) for n in x.shape])
+    to = (
+        *data.draw(full_shapes),
+        *[n if n != 1 else data.draw(st.integers(1, 3)) for n in x.shape],
+    )
     assert np.array_equal(look(OPS["expand"](to=to), x), np.broadcast_to(x, to))
 
 
@@ -100,11 +105,15 @@ def test_slices(data):
 @given(st.data())
 def test_unslice_kernel(data):
     to = data.draw(full_shapes)
-    index = tuple(s.indices(n) for s, n in zip([data.draw(st.slices(n)) for n in to], to, strict=True))
+    index = tuple(
+        s.indices(n) for s, n in zip([data.draw(st.slices(n)) for n in to], to, strict=True)
+    )
     op = OPS["unslice"](index=index, to=to)
     x = filled([len(range(*part)) for part in index])
     found = run_launch(op, [x])
-    assert (found is None) == (x.size == 0) and (found is None or np.array_equal(found[0], op.reference(x)))
+    assert (found is None) == (x.size == 0) and (
+        found is None or np.array_equal(found[0], op.reference(x))
+    )
 
 
 @always_the_same
@@ -121,7 +130,10 @@ def test_reductions(name, data):
     x = data.draw(views(full_shapes))
     x = 1 + x / np.float32(x.size)
     op = OPS[name](axes=axes_of(data.draw, x.ndim), keepdims=data.draw(st.booleans()))
-    plain = {"norm": lambda v, a, **k: np.sqrt((v * v).sum(a, **k)), "var": lambda v, a, **k: v.var(a, ddof=1, **k)}
+    plain = {
+        "norm": lambda v, a, **k: np.sqrt((v * v).sum(a, **k)),
+        "var": lambda v, a, **k: v.var(a, ddof=1, **k),
+    }
     with np.errstate(all="ignore"):
         double = x.astype(np.float64)
         if name == "var" and op.terms(x.shape) == 1:
@@ -142,7 +154,9 @@ def test_positions(name, data):
     x = data.draw(views(hnp.array_shapes(min_dims=1, max_dims=4, min_side=1, max_side=7)))
     x = np.where(x % 5 == 0, np.float32(np.nan), x % 7) if data.draw(st.booleans()) else x % 3
     op = OPS[name](axis=data.draw(st.integers(0, x.ndim - 1)), keepdims=data.draw(st.booleans()))
-    assert np.array_equal(run_launch(op, [x])[0], getattr(np, name)(x, op.axis, keepdims=op.keepdims))
+    assert np.array_equal(
+        run_launch(op, [x])[0], getattr(np, name)(x, op.axis, keepdims=op.keepdims)
+    )
 
 
 @always_the_same
@@ -164,9 +178,16 @@ def test_sum_to_undoes_what_broadcasting_did(data):
 def test_take_along_any_axis(data):
     x = data.draw(views(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=6)))
     axis = data.draw(st.integers(0, x.ndim - 1))
-    indices = data.draw(hnp.arrays(np.int64, hnp.array_shapes(min_dims=0, max_dims=2, min_side=1),
-                                   elements=st.integers(0, x.shape[axis] - 1)))
-    assert np.array_equal(run_launch(OPS["take"](axis=axis), [x, indices])[0], np.take(x, indices, axis))
+    indices = data.draw(
+        hnp.arrays(
+            np.int64,
+            hnp.array_shapes(min_dims=0, max_dims=2, min_side=1),
+            elements=st.integers(0, x.shape[axis] - 1),
+        )
+    )
+    assert np.array_equal(
+        run_launch(OPS["take"](axis=axis), [x, indices])[0], np.take(x, indices, axis)
+    )
 
 
 @pytest.mark.parametrize("name", ["add", "mul", "maximum", "less"])

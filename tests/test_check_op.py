@@ -1,4 +1,5 @@
-"""A user's own op, defined outside the package: check_op accepts a right one and catches every planted mistake."""
+"""A user's own op, defined outside the package: check_op accepts a right one and catches every
+planted mistake."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def cube(**changes):
             return x
 
         def reference(self, x):
-            return x ** 3
+            return x**3
 
         def gradient(self, F, dy, y, x):
             """dy/dx = 3 x^2 = x^2 + x^2 + x^2, so dx = dy (x^2 + x^2 + x^2)."""
@@ -77,21 +78,27 @@ def test_a_right_op_passes():
     check_op(cube())
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    (dict(gradient=wrong_gradient), "the first gradient of input 0 .* is wrong"),
-    (dict(gradient=detached_gradient), "the second gradient of input 0 .* is wrong"),
-    (dict(gradient=no_derivation), "carries no derivation"),
-    (dict(gradient=lambda self, F, dy, y, x: (None,)), "carries no derivation"),
-    (dict(shape=lambda self, x: (*x, 1)), "output 0: the shape rule says"),
-    (dict(dtype=lambda self, x: np.dtype("int64")), "output 0: the type rule says int64"),
-    (dict(__doc__="A cube."), "no formula"),
-    (dict(cost=lambda self, x: 3), "its cost is 3"),
-    (dict(cases=()), "no cases"),
-    (dict(tolerance=lambda self, x: 1.0), "its tolerance is 1.0"),
-    (dict(batch_axis=lambda self, axes, x: None), "batch_axis says it does not"),
-    (dict(batch_axis=lambda self, axes, x: 1 if axes[0] == 0 else None), "do not become axis 1"),
-    (dict(launch=halved), "of its kernel differs from the reference"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(gradient=wrong_gradient), "the first gradient of input 0 .* is wrong"),
+        (dict(gradient=detached_gradient), "the second gradient of input 0 .* is wrong"),
+        (dict(gradient=no_derivation), "carries no derivation"),
+        (dict(gradient=lambda self, F, dy, y, x: (None,)), "carries no derivation"),
+        (dict(shape=lambda self, x: (*x, 1)), "output 0: the shape rule says"),
+        (dict(dtype=lambda self, x: np.dtype("int64")), "output 0: the type rule says int64"),
+        (dict(__doc__="A cube."), "no formula"),
+        (dict(cost=lambda self, x: 3), "its cost is 3"),
+        (dict(cases=()), "no cases"),
+        (dict(tolerance=lambda self, x: 1.0), "its tolerance is 1.0"),
+        (dict(batch_axis=lambda self, axes, x: None), "batch_axis says it does not"),
+        (
+            dict(batch_axis=lambda self, axes, x: 1 if axes[0] == 0 else None),
+            "do not become axis 1",
+        ),
+        (dict(launch=halved), "of its kernel differs from the reference"),
+    ],
+)
 def test_a_mistake_is_caught(changes, message):
     with pytest.raises(CheckFailed, match=message) as caught:
         check_op(cube(**changes))
@@ -140,7 +147,9 @@ def test_an_op_with_two_outputs_and_a_sum_over_samples():
             return x, x[1:]
 
         def batch_axis(self, axes, x):
-            return (None, None) if axes[0] is None else (axes[0], SUM if axes[0] == 0 else axes[0] - 1)
+            return (
+                (None, None) if axes[0] is None else (axes[0], SUM if axes[0] == 0 else axes[0] - 1)
+            )
 
         def reference(self, x):
             return x * x, x.sum(0)

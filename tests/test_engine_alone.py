@@ -1,7 +1,7 @@
-"""The differentiation engine alone: `ir` and `autodiff` on ops defined here, with no op family and no native extension.
+"""The differentiation engine alone: `ir` and `autodiff`, on ops defined here.
 
-Each program runs in a process of its own, in which the native module cannot be imported and the package's own
-__init__.py is not run, so that what the engine imports is seen.
+Each program runs in a process of its own, in which neither the native module nor an op family can
+be imported, and the package's own __init__.py is not run, so that what the engine imports is seen.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Blocked:
             raise ImportError(name + " is blocked")
 
 sys.meta_path.insert(0, Blocked())
-package = types.ModuleType("shoestring")                         # the package without its __init__.py
+package = types.ModuleType("shoestring")  # the package without its __init__.py
 package.__path__ = [{str(pathlib.Path(shoestring.__file__).parent)!r}]
 sys.modules["shoestring"] = package
 
@@ -58,7 +58,8 @@ class Cosine(Simple):
     name = "cosine"
     def shape(self, x): return x
     def reference(self, x): return np.cos(x)
-    def gradient(self, F, dy, y, x): return (F.mul(F.mul(dy, F.sine(x)), leaf(np.full(x.shape, -1.0))),)
+    def gradient(self, F, dy, y, x):
+        return (F.mul(F.mul(dy, F.sine(x)), leaf(np.full(x.shape, -1.0))),)
 
 @dataclass(frozen=True, eq=False)
 class SumTo(Simple):
@@ -74,7 +75,8 @@ class Halves(Simple):
     name, outputs = "halves", 2
     def shape(self, x): return (x[0] // 2,), (x[0] // 2,)
     def reference(self, x): return x[:len(x) // 2], x[len(x) // 2:]
-    def gradient(self, F, dy, y, x): return (F.join(*[d or leaf(np.zeros(v.shape)) for d, v in zip(dy, y)]),)
+    def gradient(self, F, dy, y, x):
+        return (F.join(*[d or leaf(np.zeros(v.shape)) for d, v in zip(dy, y)]),)
 
 class Join(Simple):
     name = "join"
@@ -95,7 +97,9 @@ def one(y): return leaf(np.ones(y.shape))
 
 
 def alone(program: str) -> None:
-    done = subprocess.run([sys.executable, "-c", PREAMBLE + textwrap.dedent(program)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + textwrap.dedent(program)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
 
 

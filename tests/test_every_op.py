@@ -1,4 +1,5 @@
-"""One test file for every op, present and future: it reads the registry and runs what each op says of itself."""
+"""One test file for every op, present and future: it reads the registry and runs what each op says
+of itself."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ from shoestring import testing
 from shoestring.ir import OPS
 
 OURS = {name: cls for name, cls in sorted(OPS.items()) if cls.__module__.startswith("shoestring.")}
-CASES = [pytest.param(cls, case, id=f"{name}-{k}") for name, cls in OURS.items() for k, case in enumerate(cls.cases)]
+CASES = [
+    pytest.param(cls, case, id=f"{name}-{k}")
+    for name, cls in OURS.items()
+    for k, case in enumerate(cls.cases)
+]
 
 
 @pytest.mark.parametrize("cls", [pytest.param(cls, id=name) for name, cls in OURS.items()])

@@ -1,4 +1,5 @@
-"""Values, gradients and second gradients against PyTorch's, kept in golden/golden.npz (see golden/write.py)."""
+"""Values, gradients and second gradients against PyTorch's, kept in golden/golden.npz (see
+golden/write.py)."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ with np.load(pathlib.Path(__file__).parent / "golden" / "golden.npz", allow_pick
 
 def batch_norm(x, weight, bias, running=False):
     layer = ss.BatchNorm2D(3)
-    for name in ("running_mean", "running_var"):                 # states of x's type and device
+    for name in ("running_mean", "running_var"):  # states of x's type and device
         old = getattr(layer, name).numpy()
         setattr(layer, name, ss.Variable(ss.tensor(old, x.dtype, x.device), device=x.device))
     layer.weight, layer.bias = weight, bias
@@ -38,7 +39,9 @@ CASES = {
     "max_pool2d_overlapping": lambda x: ss.max_pool2d(x, 3, stride=2, padding=1, ceil_mode=True),
     "avg_pool2d": lambda x: ss.avg_pool2d(x, 2),
     "avg_pool2d_padded": lambda x: ss.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True),
-    "avg_pool2d_inside": lambda x: ss.avg_pool2d(x, 3, stride=2, padding=1, count_include_pad=False),
+    "avg_pool2d_inside": lambda x: ss.avg_pool2d(
+        x, 3, stride=2, padding=1, count_include_pad=False
+    ),
     "batch_norm": batch_norm,
     "batch_norm_running": lambda x: batch_norm(x, plain(x, 1), plain(x, 0), running=True),
     "softmax": lambda x: ss.softmax(x, 1),
@@ -47,16 +50,33 @@ CASES = {
     "cross_entropy_sum": lambda x, t: ss.cross_entropy(x, t, reduction="sum"),
     "cross_entropy_none": lambda x, t: ss.cross_entropy(x, t, reduction="none"),
     "cross_entropy_weighted": lambda x, t: ss.cross_entropy(
-        x, t, weight=ss.tensor([0.5, 1.0, 0.25, 2.0], x.dtype, x.device), label_smoothing=0.125),
+        x, t, weight=ss.tensor([0.5, 1.0, 0.25, 2.0], x.dtype, x.device), label_smoothing=0.125
+    ),
     "cross_entropy_images": ss.cross_entropy,
     "mse_loss": ss.mse_loss,
-    **{name: getattr(ss, name) for name in ("relu", "gelu", "silu", "softplus", "sigmoid", "tanh", "exp", "erf", "sin",
-                                            "cos", "abs", "maximum", "minimum")},
+    **{
+        name: getattr(ss, name)
+        for name in (
+            "relu",
+            "gelu",
+            "silu",
+            "softplus",
+            "sigmoid",
+            "tanh",
+            "exp",
+            "erf",
+            "sin",
+            "cos",
+            "abs",
+            "maximum",
+            "minimum",
+        )
+    },
     "leaky_relu": lambda x: ss.leaky_relu(x, 0.1),
     "log": lambda x: ss.log(x * x + 1),
     "sqrt": lambda x: ss.sqrt(x * x + 1),
     "rsqrt": lambda x: ss.rsqrt(x * x + 1),
-    "pow": lambda x: x ** 3,
+    "pow": lambda x: x**3,
     "clip": lambda x: ss.clip(x, -0.5, 0.75),
     "div": lambda a, b: a / (b * b + 1),
     "where": lambda x: ss.where(x <= 0, ss.exp(x), 1 + x),
@@ -72,7 +92,10 @@ CASES = {
     "pad": lambda x: ss.pad(x, [(0, 1), (2, 0)]),
 }
 # float64 on the reference device against float32 files; float32 kernels
-DEVICES = [pytest.param("reference", "float64", 5e-7, id="reference"), pytest.param("cpu", "float32", 2e-5, id="cpu")]
+DEVICES = [
+    pytest.param("reference", "float64", 5e-7, id="reference"),
+    pytest.param("cpu", "float32", 2e-5, id="cpu"),
+]
 
 
 def test_every_golden_case_is_compared():
@@ -82,9 +105,16 @@ def test_every_golden_case_is_compared():
 @pytest.mark.parametrize(("device", "dtype", "allowed"), DEVICES)
 @pytest.mark.parametrize("name", CASES)
 def test_golden(name, device, dtype, allowed):
-    golden = {key.partition("/")[2]: array for key, array in GOLDEN.items() if key.startswith(name + "/")}
+    golden = {
+        key.partition("/")[2]: array for key, array in GOLDEN.items() if key.startswith(name + "/")
+    }
     arrays = [golden[f"x_{i}"] for i in range(10) if f"x_{i}" in golden]
-    xs = [ss.tensor(a, dtype if a.dtype.kind == "f" else None, device, requires_grad=a.dtype.kind == "f") for a in arrays]
+    xs = [
+        ss.tensor(
+            a, dtype if a.dtype.kind == "f" else None, device, requires_grad=a.dtype.kind == "f"
+        )
+        for a in arrays
+    ]
     y = CASES[name](*xs)
 
     def compare(found, key):

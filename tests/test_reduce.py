@@ -1,4 +1,4 @@
-"""Reductions: types, empties, NaN, ties, accuracy, layouts, and that work is cut by shapes alone."""
+"""Reductions: types, empties, NaN, ties, accuracy, layouts; work is cut by shapes alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,19 @@ from shoestring.testing import distance, evaluate, laid_out, run_launch
 rng = np.random.default_rng(0)
 nan = np.nan
 REDUCTIONS = ["sum", "mean", "var", "norm", "prod", "max", "min"]
-HOT = [((16, 12, 9, 9), (0, 2, 3)), ((300, 40), (0,)), ((300, 40), (1,)), ((70000,), (0,)), ((5, 70000), (1,)), ((70000, 5), (0,)),
-       ((3, 50, 60, 70), (0, 2, 3)), ((2, 3, 4, 5, 6), (1, 3)), ((2, 3, 4, 5, 6), (0, 2, 4)), ((7, 33), ()), ((1, 600, 1), (0, 1, 2))]
+HOT = [
+    ((16, 12, 9, 9), (0, 2, 3)),
+    ((300, 40), (0,)),
+    ((300, 40), (1,)),
+    ((70000,), (0,)),
+    ((5, 70000), (1,)),
+    ((70000, 5), (0,)),
+    ((3, 50, 60, 70), (0, 2, 3)),
+    ((2, 3, 4, 5, 6), (1, 3)),
+    ((2, 3, 4, 5, 6), (0, 2, 4)),
+    ((7, 33), ()),
+    ((1, 600, 1), (0, 1, 2)),
+]
 
 
 def value(node):
@@ -44,10 +55,18 @@ def test_kernels_on_larger_shapes(name, shape, axes):
 @pytest.mark.parametrize("name", ["argmax", "argmin"])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "int32", "uint8"])
 def test_positions_on_larger_shapes(name, dtype):
-    for shape, axis in [((300, 40), 0), ((300, 40), 1), ((3, 500, 7), 1), ((70000,), 0), ((2, 3, 600), 0)]:
+    for shape, axis in [
+        ((300, 40), 0),
+        ((300, 40), 1),
+        ((3, 500, 7), 1),
+        ((70000,), 0),
+        ((2, 3, 600), 0),
+    ]:
         x = rng.integers(0, 50, shape).astype(dtype)
         for given in (x, laid_out(x, "transposed"), laid_out(x, "reversed")):
-            assert np.array_equal(kernel(name, given, axis=axis), OPS[name](axis=axis).reference(given))
+            assert np.array_equal(
+                kernel(name, given, axis=axis), OPS[name](axis=axis).reference(given)
+            )
 
 
 def test_types():
@@ -58,8 +77,8 @@ def test_types():
         assert kernel("max", x, axes=(0,)).dtype == np.dtype(dtype)
         assert F.var(leaf(x)).dtype == np.float32 and F.argmax(leaf(x)).dtype == np.int64
     assert kernel("sum", np.full(300, 255, np.uint8)) == 76500
-    assert kernel("sum", np.array([2 ** 62, -2 ** 62, 5])) == 5
-    assert kernel("max", np.array([-2 ** 63, -2 ** 63 + 1])) == -2 ** 63 + 1
+    assert kernel("sum", np.array([2**62, -(2**62), 5])) == 5
+    assert kernel("max", np.array([-(2**63), -(2**63) + 1])) == -(2**63) + 1
 
 
 def test_nothing_to_reduce():
@@ -73,7 +92,11 @@ def test_nothing_to_reduce():
 
 
 def test_positions_take_the_first_of_equals_and_nan_before_all():
-    assert kernel("argmax", np.float32([3, 3]), axis=0) == 0 == kernel("argmin", np.float32([3, 3]), axis=0)
+    assert (
+        kernel("argmax", np.float32([3, 3]), axis=0)
+        == 0
+        == kernel("argmin", np.float32([3, 3]), axis=0)
+    )
     for name in ("argmax", "argmin"):
         assert kernel(name, np.float32([3, nan, 1, 5]), axis=0) == 1
         assert kernel(name, np.float32([3, 2] + [nan] * 200), axis=0) == 2
@@ -87,14 +110,20 @@ def test_largest_and_smallest_pass_nan_on_wherever_it_is(n):
         x = rng.normal(size=n).astype("float32")
         x[place] = nan
         for name in ("max", "min"):
-            assert np.isnan(kernel(name, x)) and np.isnan(kernel(name, np.stack([x, x], 1), axes=(0,))).all()
+            assert (
+                np.isnan(kernel(name, x))
+                and np.isnan(kernel(name, np.stack([x, x], 1), axes=(0,))).all()
+            )
     assert kernel("max", np.full(n, -np.inf, np.float32)) == -np.inf
 
 
 def test_a_long_sum_is_as_good_as_a_short_one():
     x = np.full(10_000_000, 0.1, np.float32)
     assert abs(kernel("sum", x) / (1e7 * float(np.float32(0.1))) - 1) < 2e-6
-    assert abs(kernel("sum", x.reshape(-1, 10), axes=(0,)) / (1e6 * float(np.float32(0.1))) - 1).max() < 2e-6
+    assert (
+        abs(kernel("sum", x.reshape(-1, 10), axes=(0,)) / (1e6 * float(np.float32(0.1))) - 1).max()
+        < 2e-6
+    )
 
 
 def test_variance_of_values_far_from_zero():
@@ -139,7 +168,10 @@ def test_gradient_of_a_product_with_zeros():
 def test_batch_axes():
     assert OPS["sum"](axes=(0,)).batch_axis((0,), (8, 3)) == SUM
     assert OPS["sum"](axes=(0,)).batch_axis((1,), (3, 8)) == 0
-    assert OPS["sum"]().batch_axis((SUM,), (3,)) == SUM and OPS["max"]().batch_axis((SUM,), (3,)) == MIXED
+    assert (
+        OPS["sum"]().batch_axis((SUM,), (3,)) == SUM
+        and OPS["max"]().batch_axis((SUM,), (3,)) == MIXED
+    )
     assert OPS["mean"](axes=(0,)).batch_axis((0,), (8, 3)) == MIXED
     assert OPS["sum_to"](to=(3,)).batch_axis((0,), (8, 3)) == SUM
     assert OPS["argmax"](axis=0).batch_axis((1,), (3, 8)) == 0

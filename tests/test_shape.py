@@ -14,7 +14,8 @@ rng = np.random.default_rng(0)
 
 
 def random_array(dtype: str, axes: int, largest: int) -> np.ndarray:
-    """Random values under random strides: axes permuted, stepped over, turned round, sometimes repeated."""
+    """Random values under random strides: axes permuted, stepped over, turned round, sometimes
+    repeated."""
     x = rng.integers(0, 200, tuple(rng.integers(1, largest, axes))).astype(dtype)
     x = x.transpose(rng.permutation(axes))
     x = x[(..., *[slice(None, None, int(rng.choice([1, 1, 2, -1, -3]))) for _ in range(axes)])]
@@ -34,8 +35,17 @@ def test_copies_of_any_layout(dtype):
         assert same_as_reference(OPS["copy"](), x), (x.shape, x.strides)
 
 
-@pytest.mark.parametrize(("shape", "axes"), [((300, 500), (1, 0)), ((8, 17, 33, 16), (0, 2, 3, 1)), ((4, 20, 20, 30), (0, 3, 1, 2)),
-                                             ((70, 60, 3, 3), (2, 3, 0, 1)), ((50, 3, 400), (1, 0, 2)), ((5, 40000), (1, 0))])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((300, 500), (1, 0)),
+        ((8, 17, 33, 16), (0, 2, 3, 1)),
+        ((4, 20, 20, 30), (0, 3, 1, 2)),
+        ((70, 60, 3, 3), (2, 3, 0, 1)),
+        ((50, 3, 400), (1, 0, 2)),
+        ((5, 40000), (1, 0)),
+    ],
+)
 def test_copies_of_transposed_inputs(shape, axes):
     x = rng.normal(size=shape).astype("float32").transpose(axes)
     assert same_as_reference(OPS["copy"](), x)
@@ -48,7 +58,9 @@ def test_concat_pad_and_slices_of_any_layout():
         widths = tuple((int(a), int(b)) for a, b in rng.integers(0, 4, (x.ndim, 2)))
         assert same_as_reference(OPS["pad"](widths=widths), x)
         axis = int(rng.integers(0, x.ndim))
-        assert same_as_reference(OPS["concat"](axis=axis), x, laid_out(x, "transposed"), laid_out(x, "spread"))
+        assert same_as_reference(
+            OPS["concat"](axis=axis), x, laid_out(x, "transposed"), laid_out(x, "spread")
+        )
         index, to = (), ()
         for n in x.shape:
             step = int(rng.choice([1, 2, -1, -2]))
@@ -65,10 +77,16 @@ def test_a_reshape_is_a_view_exactly_where_numpy_makes_one():
     x = np.zeros((4, 6, 5), np.float32)
     strides = (30, 5, 1)
     assert OPS["reshape"](to=(24, 5)).view(x.shape, strides) == ((24, 5), (5, 1), 0)
-    assert OPS["reshape"](to=(2, 12, 5)).view((6, 4, 5), (5, 30, 1)) is None       # axes 0 and 1 exchanged
-    assert OPS["reshape"](to=(6, 2, 2, 5)).view((6, 4, 5), (5, 30, 1)) == ((6, 2, 2, 5), (5, 60, 30, 1), 0)
-    assert OPS["reshape"](to=(120,)).view((4, 30), (60, 1)) is None                # rows with gaps
-    assert OPS["reshape"](to=(12,)).view((3, 4), (0, 0)) == ((12,), (0,), 0)       # one repeated element
+    assert (
+        OPS["reshape"](to=(2, 12, 5)).view((6, 4, 5), (5, 30, 1)) is None
+    )  # axes 0 and 1 exchanged
+    assert OPS["reshape"](to=(6, 2, 2, 5)).view((6, 4, 5), (5, 30, 1)) == (
+        (6, 2, 2, 5),
+        (5, 60, 30, 1),
+        0,
+    )
+    assert OPS["reshape"](to=(120,)).view((4, 30), (60, 1)) is None  # rows with gaps
+    assert OPS["reshape"](to=(12,)).view((3, 4), (0, 0)) == ((12,), (0,), 0)  # one repeated element
 
 
 def test_expanded_and_reversed_views_have_zero_and_negative_strides():
@@ -78,7 +96,10 @@ def test_expanded_and_reversed_views_have_zero_and_negative_strides():
 
 
 def test_what_an_update_overwrites_gets_no_gradient_even_if_it_is_infinite():
-    x, v = leaf(np.array([1.0, np.inf, 3.0]), needs_grad=True), leaf(np.array([2.0]), needs_grad=True)
+    x, v = (
+        leaf(np.array([1.0, np.inf, 3.0]), needs_grad=True),
+        leaf(np.array([2.0]), needs_grad=True),
+    )
     seed = leaf(np.array([10.0, np.inf, 30.0]))
     grads = gradients(F.update_slice(x, v, index=((1, 2, 1),)), seed)
     dx, dv = evaluate([grads[x], grads[v]], {})
@@ -86,13 +107,19 @@ def test_what_an_update_overwrites_gets_no_gradient_even_if_it_is_infinite():
 
 
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
-@pytest.mark.parametrize(("shape", "axis"), [((9,), 0), ((9, 130), 0), ((4, 9, 33), 1), ((300, 9), 1)])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((9,), 0), ((9, 130), 0), ((4, 9, 33), 1), ((300, 9), 1)]
+)
 def test_take_and_its_mirror_on_larger_shapes(kind, shape, axis):
     x, indices = rng.normal(size=shape).astype("float32"), rng.integers(0, 9, (5, 40)).astype(kind)
     taken = run_launch(OPS["take"](axis=axis), [x, indices])[0]
     assert np.array_equal(taken, np.take(x, indices, axis))
     added = run_launch(OPS["put_add"](axis=axis, to=shape), [taken, indices])[0]
-    assert np.allclose(added, x * np.bincount(indices.reshape(-1), minlength=9).reshape([-1] + [1] * (x.ndim - axis - 1)), rtol=1e-5)
+    assert np.allclose(
+        added,
+        x * np.bincount(indices.reshape(-1), minlength=9).reshape([-1] + [1] * (x.ndim - axis - 1)),
+        rtol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("count", [1, 768, 769, 1000])
@@ -107,7 +134,12 @@ def test_an_index_outside_reads_and_adds_nothing():
     taken = run_launch(OPS["take"](), [x, indices])[0]
     assert np.array_equal(taken, [[4, 5], [np.nan] * 2, [np.nan] * 2, [0, 1]], equal_nan=True)
     assert np.array_equal(taken, OPS["take"]().reference(x, indices), equal_nan=True)
-    assert run_launch(OPS["take"](), [x.astype(np.int32), indices])[0].tolist() == [[4, 5], [0, 0], [0, 0], [0, 1]]
+    assert run_launch(OPS["take"](), [x.astype(np.int32), indices])[0].tolist() == [
+        [4, 5],
+        [0, 0],
+        [0, 0],
+        [0, 1],
+    ]
     added = run_launch(OPS["put_add"](to=(3, 2)), [np.ones((4, 2), np.float32), indices])[0]
     assert added.tolist() == [[1, 1], [0, 0], [1, 1]]
 

@@ -15,4 +15,6 @@ def test_the_stub_is_fresh():
 
 def test_the_stub_declares_every_op_once():
     found = [f.name for f in ast.parse(stubs.text()).body if isinstance(f, ast.FunctionDef)]
-    assert sorted(found) == sorted(name for name, cls in OPS.items() if cls.__module__.startswith("shoestring.ops."))
+    assert sorted(found) == sorted(
+        name for name, cls in OPS.items() if cls.__module__.startswith("shoestring.ops.")
+    )

@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: into contiguous memory, side by side, into the middle of zeros.
+"""Ops that move elements without computing: side by side, into zeros, into contiguous memory.
 
     copy          y = x, contiguous
     concat        y = x_0, x_1, ... one after the other along `axis`
@@ -6,9 +6,10 @@
     unslice       y = 0, except y[index] = x: what `slice` is differentiated to
     update_slice  y = x, except y[index] = v
 
-All run on two kernels (ops/copy.cpp): `zero`, and `copy`, which writes an array of any strides into a region of any
-strides of another one. Concatenation is one copy per input, each at its own offset. A pad clears the whole result
-first, the inner part included: that part is written twice, which costs little beside what made it necessary.
+All run on two kernels (ops/copy.cpp): `zero`, and `copy`, which writes an array of any strides into
+a region of any strides of another one. Concatenation is one copy per input, each at its own offset.
+A pad clears the whole result first, the inner part included: that part is written twice, which
+costs little beside what made it necessary.
 """
 
 from __future__ import annotations
@@ -23,11 +24,25 @@ from ..ir import MIXED, Case, Cost, Op, Shape, leaf, promote
 from .layout import Index, as_slices, check_index, copy_kernel, extent, row_major, slice_strides
 
 
-def launch_copies(device: str, output: Operand, parts: list[tuple[int, Operand, Shape, int]], place: int,
-                  clear: bool = False) -> Launch | None:
-    """One copy per part (input number, operand, strides in the output, offset there); `place`: the output's number."""
-    kernels = [copy_kernel(operand, strides, offset, (k, place)) for k, operand, strides, offset in parts]
-    if device != "cpu" or None in kernels or any(operand.dtype != output.dtype for _, operand, _, _ in parts):
+def launch_copies(
+    device: str,
+    output: Operand,
+    parts: list[tuple[int, Operand, Shape, int]],
+    place: int,
+    clear: bool = False,
+) -> Launch | None:
+    """One copy per part: (input number, operand, strides in the output, offset there).
+
+    place: the output's number among the buffers; clear: zeros first.
+    """
+    kernels = [
+        copy_kernel(operand, strides, offset, (k, place)) for k, operand, strides, offset in parts
+    ]
+    if (
+        device != "cpu"
+        or None in kernels
+        or any(operand.dtype != output.dtype for _, operand, _, _ in parts)
+    ):
         return None
     zero = [Kernel("zero", (place,), (output.size * output.dtype.itemsize,))] if clear else []
     return Launch((*zero, *[k for k in kernels if k is not None]))
@@ -47,7 +62,13 @@ class Copy(CopyOp):
     """y = x, laid out row by row without gaps."""
 
     name, kind = "copy", "copy"
-    cases = (Case([(3, 4)]), Case([(2, 3, 5)]), Case([()]), Case([(0, 2)]), Case([(5, 2, 3)], dtypes="int64"))
+    cases = (
+        Case([(3, 4)]),
+        Case([(2, 3, 5)]),
+        Case([()]),
+        Case([(0, 2)]),
+        Case([(5, 2, 3)], dtypes="int64"),
+    )
 
     def shape(self, x):
         return x
@@ -69,23 +90,43 @@ class Copy(CopyOp):
 
 @dataclass(frozen=True, eq=False)
 class Concat(CopyOp):
-    """y[..., start_k + i, ...] = x_k[..., i, ...] along `axis`, start_k the sum of the sizes before x_k."""
+    """y[..., start_k + i, ...] = x_k[..., i, ...] along `axis`.
+
+    start_k is the sum of the sizes of the inputs before x_k.
+    """
 
     name = "concat"
     axis: int = 0
-    cases = (Case([(2, 3), (2, 1), (2, 2)], dict(axis=1)), Case([(2, 3), (4, 3)]), Case([(0, 2), (1, 2)]),
-             Case([(2, 3, 2)], dict(axis=2)))
+    cases = (
+        Case([(2, 3), (2, 1), (2, 2)], dict(axis=1)),
+        Case([(2, 3), (4, 3)]),
+        Case([(0, 2), (1, 2)]),
+        Case([(2, 3, 2)], dict(axis=2)),
+    )
 
     def shape(self, *xs):
         first = xs[0] if xs else ()
         if not 0 <= self.axis < len(first):
-            self.fail("shape/concat.axis", f"there is no axis {self.axis}" if xs else "there is nothing to concatenate",
-                      expected=f"an axis from 0 to {len(first) - 1}", hint="ss.stack adds a new axis")
+            self.fail(
+                "shape/concat.axis",
+                f"there is no axis {self.axis}" if xs else "there is nothing to concatenate",
+                expected=f"an axis from 0 to {len(first) - 1}",
+                hint="ss.stack adds a new axis",
+            )
         for k, x in enumerate(xs):
-            if len(x) != len(first) or x[:self.axis] != first[:self.axis] or x[self.axis + 1:] != first[self.axis + 1:]:
-                self.fail("shape/concat.sizes", f"input {k} does not fit input 0", cause=f"only axis {self.axis} may differ",
-                          expected=f"{describe(first, self.axis)}, got {list(x)}", hint=f"x.reshape({list(first)})")
-        return (*first[:self.axis], sum(x[self.axis] for x in xs), *first[self.axis + 1:])
+            if (
+                len(x) != len(first)
+                or x[: self.axis] != first[: self.axis]
+                or x[self.axis + 1 :] != first[self.axis + 1 :]
+            ):
+                self.fail(
+                    "shape/concat.sizes",
+                    f"input {k} does not fit input 0",
+                    cause=f"only axis {self.axis} may differ",
+                    expected=f"{describe(first, self.axis)}, got {list(x)}",
+                    hint=f"x.reshape({list(first)})",
+                )
+        return (*first[: self.axis], sum(x[self.axis] for x in xs), *first[self.axis + 1 :])
 
     def dtype(self, *xs):
         return promote(*xs)
@@ -100,7 +141,10 @@ class Concat(CopyOp):
         """Each x_k appears once in y, from start_k on: dx_k is that part of dy (a view)."""
         found, start = [], 0
         for x in xs:
-            part = tuple((0, n, 1) if k != self.axis else (start, start + n, 1) for k, n in enumerate(x.shape))
+            part = tuple(
+                (0, n, 1) if k != self.axis else (start, start + n, 1)
+                for k, n in enumerate(x.shape)
+            )
             found.append(F.slice(dy, index=part))
             start += x.shape[self.axis]
         return tuple(found)
@@ -119,13 +163,21 @@ class Pad(CopyOp):
 
     name = "pad"
     widths: tuple[tuple[int, int], ...] = ()
-    cases = (Case([(2, 3)], dict(widths=((1, 0), (2, 1)))), Case([(3,)], dict(widths=((0, 2),))),
-             Case([(2, 2, 2)], dict(widths=((0, 0), (1, 1), (1, 1)))), Case([()], dict(widths=())))
+    cases = (
+        Case([(2, 3)], dict(widths=((1, 0), (2, 1)))),
+        Case([(3,)], dict(widths=((0, 2),))),
+        Case([(2, 2, 2)], dict(widths=((0, 0), (1, 1), (1, 1)))),
+        Case([()], dict(widths=())),
+    )
 
     def shape(self, x):
         if len(self.widths) != len(x) or any(n < 0 for pair in self.widths for n in pair):
-            self.fail("shape/pad.widths", f"widths {list(self.widths)} do not fit {len(x)} axes",
-                      expected="(before, after) per axis, none below 0", hint="ss.pad(x, [(0, 0), (1, 1)])")
+            self.fail(
+                "shape/pad.widths",
+                f"widths {list(self.widths)} do not fit {len(x)} axes",
+                expected="(before, after) per axis, none below 0",
+                hint="ss.pad(x, [(0, 0), (1, 1)])",
+            )
         return tuple(a + n + b for n, (a, b) in zip(x, self.widths, strict=True))
 
     def batch_axis(self, axes, x):
@@ -137,7 +189,12 @@ class Pad(CopyOp):
 
     def gradient(self, F, dy, y, x):
         """x stands in y once, after `before` zeros, which are constant: dx is that part of dy."""
-        return (F.slice(dy, index=tuple((a, a + n, 1) for n, (a, _) in zip(x.shape, self.widths, strict=True))),)
+        return (
+            F.slice(
+                dy,
+                index=tuple((a, a + n, 1) for n, (a, _) in zip(x.shape, self.widths, strict=True)),
+            ),
+        )
 
     def launch(self, device, inputs, outputs):
         strides = row_major(outputs[0].shape)
@@ -152,19 +209,30 @@ class Unslice(CopyOp):
     name = "unslice"
     index: Index = ()
     to: Shape = ()
-    cases = (Case([(3, 2)], dict(index=((1, 4, 1), (0, 4, 2)), to=(5, 4))), Case([(3,)], dict(index=((4, -1, -2),), to=(5,))),
-             Case([(0, 2)], dict(index=((0, 0, 1), (0, 2, 1)), to=(3, 2))))
+    cases = (
+        Case([(3, 2)], dict(index=((1, 4, 1), (0, 4, 2)), to=(5, 4))),
+        Case([(3,)], dict(index=((4, -1, -2),), to=(5,))),
+        Case([(0, 2)], dict(index=((0, 0, 1), (0, 2, 1)), to=(3, 2))),
+    )
 
     def shape(self, x):
         check_index(self, self.to, self.index)
         if x != extent(self.index):
-            self.fail("shape/unslice.sizes", f"{list(x)} does not fit the slice", hint=f"x.reshape({list(extent(self.index))})",
-                      expected=f"{list(extent(self.index))}, got {list(x)}")
+            self.fail(
+                "shape/unslice.sizes",
+                f"{list(x)} does not fit the slice",
+                hint=f"x.reshape({list(extent(self.index))})",
+                expected=f"{list(extent(self.index))}, got {list(x)}",
+            )
         return self.to
 
     def batch_axis(self, axes, x):
         batch = axes[0]
-        return MIXED if isinstance(batch, int) and self.index[batch] != (0, self.to[batch], 1) else batch
+        return (
+            MIXED
+            if isinstance(batch, int) and self.index[batch] != (0, self.to[batch], 1)
+            else batch
+        )
 
     def reference(self, x):
         y = np.zeros(self.to, x.dtype)
@@ -186,19 +254,31 @@ class UpdateSlice(CopyOp):
 
     name = "update_slice"
     index: Index = ()
-    cases = (Case([(5, 4), (3, 2)], dict(index=((1, 4, 1), (0, 4, 2)))), Case([(4,), (4,)], dict(index=((3, -1, -1),))),
-             Case([(2, 3), (1, 0)], dict(index=((1, 2, 1), (0, 0, 1)))), Case([(), ()]))
+    cases = (
+        Case([(5, 4), (3, 2)], dict(index=((1, 4, 1), (0, 4, 2)))),
+        Case([(4,), (4,)], dict(index=((3, -1, -1),))),
+        Case([(2, 3), (1, 0)], dict(index=((1, 2, 1), (0, 0, 1)))),
+        Case([(), ()]),
+    )
 
     def shape(self, x, v):
         check_index(self, x, self.index)
         if v != extent(self.index):
-            self.fail("shape/update_slice.sizes", f"a value of {list(v)} does not fit the slice",
-                      expected=f"{list(extent(self.index))}, got {list(v)}", hint=f"v.reshape({list(extent(self.index))})")
+            self.fail(
+                "shape/update_slice.sizes",
+                f"a value of {list(v)} does not fit the slice",
+                expected=f"{list(extent(self.index))}, got {list(v)}",
+                hint=f"v.reshape({list(extent(self.index))})",
+            )
         return x
 
     def dtype(self, x, v):
         if x != v:
-            self.fail("type/update_slice.dtype", f"{v} cannot be written into {x}", hint=f'v.astype("{x}")')
+            self.fail(
+                "type/update_slice.dtype",
+                f"{v} cannot be written into {x}",
+                hint=f'v.astype("{x}")',
+            )
         return x
 
     def batch_axis(self, axes, x, v):
@@ -213,7 +293,10 @@ class UpdateSlice(CopyOp):
         return y
 
     def gradient(self, F, dy, y, x, v):
-        """At the slice y is v, so dv = dy[index]; what x held there is gone, so dx = dy with 0 at the slice."""
+        """At the slice y is v, so dv = dy[index].
+
+        What x held there is gone, so dx = dy with 0 at the slice.
+        """
         nothing = F.expand(leaf(np.zeros((), dy.dtype), device=dy.device), to=v.shape)
         return F.update_slice(dy, nothing, index=self.index), F.slice(dy, index=self.index)
 

@@ -1,8 +1,9 @@
 """Sizes, strides and ranges: the arithmetic that several families share. No op is here.
 
-An array of sizes n_0, n_1, ... has strides s_0, s_1, ... in elements: element (i_0, i_1, ...) lies at sum_k i_k s_k.
-Axes of size 1 never matter; neighbouring axes merge into one where outer stride = inner size * inner stride. Kernels get
-merged axes, so that a contiguous array of any rank is one long row.
+An array of sizes n_0, n_1, ... has strides s_0, s_1, ... in elements: element (i_0, i_1, ...) lies
+at sum_k i_k s_k. Axes of size 1 never matter; neighbouring axes merge into one where outer stride =
+inner size * inner stride. Kernels get merged axes, so that a contiguous array of any rank is one
+long row.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import numpy as np
 from ..backends import Kernel, Launch, Operand
 from ..ir import Op, Shape
 
-Index = tuple[tuple[int, int, int], ...]                         # (start, stop, step) per axis, as in range()
-Axes = list[tuple[int, ...]]                                     # (size, stride in one array, in another, ...)
-MAX_AXES = 12                                                    # merged axes that kernels take
-COPY_SIZES = (1, 4, 8)                                           # item sizes of the copy kernel
+Index = tuple[tuple[int, int, int], ...]  # (start, stop, step) per axis, as in range()
+Axes = list[tuple[int, ...]]  # (size, stride in one array, in another, ...)
+MAX_AXES = 12  # merged axes that kernels take
+COPY_SIZES = (1, 4, 8)  # item sizes of the copy kernel
 REDUCE_TYPES = {"float32": 0, "int64": 1, "int32": 2, "uint8": 3, "bool": 3}
-REDUCE_COLUMNS, SLICE_TERMS, MAX_SLICES = 256, 1 << 15, 32       # of the reduction kernels
+REDUCE_COLUMNS, SLICE_TERMS, MAX_SLICES = 256, 1 << 15, 32  # of the reduction kernels
 
 
 def row_major(shape: Sequence[int]) -> Shape:
@@ -33,12 +34,14 @@ def row_major(shape: Sequence[int]) -> Shape:
 
 
 def merged(axes: Axes) -> Axes:
-    """The same places in the same order with the fewest axes. All arrays must agree that two axes merge."""
+    """The same places in the same order with the fewest axes; all arrays must agree on a merge."""
     found: Axes = []
     for n, *strides in axes:
         if n == 1:
             continue
-        if found and all(outer == n * inner for outer, inner in zip(found[-1][1:], strides, strict=True)):
+        if found and all(
+            outer == n * inner for outer, inner in zip(found[-1][1:], strides, strict=True)
+        ):
             found[-1] = (found[-1][0] * n, *strides)
         else:
             found.append((n, *strides))
@@ -48,13 +51,21 @@ def merged(axes: Axes) -> Axes:
 def check_index(op: Op, x: Shape, index: Index) -> None:
     """Complain unless `index` names existing places of an array of shape x."""
     if len(index) != len(x):
-        op.fail("shape/slice.axes", f"{len(index)} ranges for {len(x)} axes", expected=f"one per axis, {len(x)} in all",
-                hint="index=((start, stop, step), ...)")
+        op.fail(
+            "shape/slice.axes",
+            f"{len(index)} ranges for {len(x)} axes",
+            expected=f"one per axis, {len(x)} in all",
+            hint="index=((start, stop, step), ...)",
+        )
     for axis, (n, part) in enumerate(zip(x, index, strict=True)):
         places = range(*part) if part[2] else range(n, n + 1)
         if len(places) and not (0 <= places[0] < n and 0 <= places[-1] < n):
-            op.fail("shape/slice.range", f"the range {part} leaves axis {axis} of size {n}",
-                    expected=f"places from 0 to {n - 1} and a step that is not 0", hint="x[start:stop:step]")
+            op.fail(
+                "shape/slice.range",
+                f"the range {part} leaves axis {axis} of size {n}",
+                expected=f"places from 0 to {n - 1} and a step that is not 0",
+                hint="x[start:stop:step]",
+            )
 
 
 def extent(index: Index) -> Shape:
@@ -74,17 +85,30 @@ def as_slices(index: Index) -> tuple[slice, ...]:
 def slice_strides(index: Index, strides: Shape) -> tuple[Shape, int]:
     """(strides, offset) in elements of a slice of an array with these strides."""
     offset = sum(part[0] * s for part, s in zip(index, strides, strict=True))
-    return tuple(part[2] * s for part, s in zip(index, strides, strict=True)), offset if 0 not in extent(index) else 0
+    return tuple(
+        part[2] * s for part, s in zip(index, strides, strict=True)
+    ), offset if 0 not in extent(index) else 0
 
 
-def copy_kernel(source: Operand, target: Shape, offset: int, buffers: tuple[int, int]) -> Kernel | None:
-    """The kernel that writes all of `source` to offset + sum_k i_k target_k of another array (strides in elements).
+def copy_kernel(
+    source: Operand, target: Shape, offset: int, buffers: tuple[int, int]
+) -> Kernel | None:
+    """The kernel that writes all of `source` to offset + sum_k i_k target_k of another array.
 
-    Axes come in the order in which the target lies in memory. If another axis than the last is the one along which the
-    source is dense, it becomes the last but one: the kernel works on tiles of these two. None: no kernel for it.
+    Axes come in the order in which the target lies in memory. If another axis than the last is the
+    one along which the source is dense, it becomes the last but one: the kernel works on tiles of
+    these two. None: no kernel for it.
     """
-    axes = merged(sorted(((n, s, t) for n, s, t in zip(source.shape, source.strides, target, strict=True) if n != 1),
-                         key=lambda axis: -abs(axis[2])))
+    axes = merged(
+        sorted(
+            (
+                (n, s, t)
+                for n, s, t in zip(source.shape, source.strides, target, strict=True)
+                if n != 1
+            ),
+            key=lambda axis: -abs(axis[2]),
+        )
+    )
     if source.dtype.itemsize not in COPY_SIZES or len(axes) > MAX_AXES:
         return None
     if len(axes) > 2 and axes[-1][1] not in (0, 1):
@@ -92,27 +116,45 @@ def copy_kernel(source: Operand, target: Shape, offset: int, buffers: tuple[int,
         axes.insert(len(axes) - 2, axes.pop(dense))
     axes = [(1, 0, 0)] * (2 - len(axes)) + axes
     sizes, source_strides, target_strides = zip(*axes, strict=True)
-    return Kernel("copy", buffers, (source.dtype.itemsize, offset, len(axes), *sizes, *source_strides, *target_strides))
+    return Kernel(
+        "copy",
+        buffers,
+        (source.dtype.itemsize, offset, len(axes), *sizes, *source_strides, *target_strides),
+    )
 
 
 def resolve(op: Op, axes: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
-    """Axes as sorted numbers from 0 to count - 1; None: all. Complains about those that do not exist."""
+    """Axes as sorted numbers from 0 to count - 1; None: all. Complains about unknown ones."""
     if axes is None:
         return tuple(range(count))
     found = tuple(sorted(k % count if count else k for k in axes))
     if any(not -count <= k < count for k in axes) or len(set(found)) < len(found):
-        op.fail("shape/axes.range", f"axes {list(axes)} do not fit {count} axes",
-                expected=f"different axes from {-count} to {count - 1}, got {list(axes)}" if count else "a scalar has no axes",
-                hint="axis=-1 is the last")
+        op.fail(
+            "shape/axes.range",
+            f"axes {list(axes)} do not fit {count} axes",
+            expected=f"different axes from {-count} to {count - 1}, got {list(axes)}"
+            if count
+            else "a scalar has no axes",
+            hint="axis=-1 is the last",
+        )
     return found
 
 
-def reduction(device: str, entry: str, x: Operand, over: tuple[int, ...], dtype: np.dtype, end: int = 0,
-              divisor: float = 1.0, cut: bool = True) -> Launch | None:
-    """The launch of one kernel of ops/reduce.cpp or ops/position.cpp: all of x reduced over the axes `over`.
+def reduction(
+    device: str,
+    entry: str,
+    x: Operand,
+    over: tuple[int, ...],
+    dtype: np.dtype,
+    end: int = 0,
+    divisor: float = 1.0,
+    cut: bool = True,
+) -> Launch | None:
+    """The launch of one kernel of ops/reduce.cpp or ops/position.cpp: x reduced over `over`.
 
-    Axes come from the widest stride to the narrowest; which of the narrowest two, kept or reduced, is narrower decides
-    between columns and rows. cut: few outputs of many terms are computed in slices. None: no kernel for it.
+    Axes come from the widest stride to the narrowest; which of the narrowest two, kept or reduced,
+    is narrower decides between columns and rows. cut: few outputs of many terms are computed in
+    slices. None: no kernel for it.
     """
     shape, strides = x.shape, x.strides
     keep = [k for k in range(len(shape)) if k not in over]
@@ -120,14 +162,35 @@ def reduction(device: str, entry: str, x: Operand, over: tuple[int, ...], dtype:
     order = sorted(range(len(shape)), key=lambda k: (strides[k] != 0, -abs(strides[k])))
     kept = merged([(shape[k], strides[k], place[k]) for k in order if k in place]) or [(1, 0, 0)]
     reduced = merged([(shape[k], strides[k]) for k in order if k not in place]) or [(1, 0)]
-    if device != "cpu" or x.dtype.name not in REDUCE_TYPES or dtype.name == "float64" \
-            or max(len(kept), len(reduced)) > MAX_AXES:
+    if (
+        device != "cpu"
+        or x.dtype.name not in REDUCE_TYPES
+        or dtype.name == "float64"
+        or max(len(kept), len(reduced)) > MAX_AXES
+    ):
         return None
     by_columns = kept[-1][0] > 1 and 0 < abs(kept[-1][1]) < abs(reduced[-1][1])
     outputs, terms = math.prod(n for n, *_ in kept), math.prod(n for n, *_ in reduced)
     tasks = math.ceil(outputs / min(kept[-1][0], REDUCE_COLUMNS)) if by_columns else outputs
-    slices = max(1, min(MAX_SLICES // tasks, outputs * terms // (tasks * SLICE_TERMS), terms)) if cut else 1
-    columns = [number for axes in (kept, reduced) for column in zip(*axes, strict=True) for number in column]
-    integers = (REDUCE_TYPES[x.dtype.name], end, int(by_columns), slices, len(kept), len(reduced), *columns)
+    slices = (
+        max(1, min(MAX_SLICES // tasks, outputs * terms // (tasks * SLICE_TERMS), terms))
+        if cut
+        else 1
+    )
+    columns = [
+        number
+        for axes in (kept, reduced)
+        for column in zip(*axes, strict=True)
+        for number in column
+    ]
+    integers = (
+        REDUCE_TYPES[x.dtype.name],
+        end,
+        int(by_columns),
+        slices,
+        len(kept),
+        len(reduced),
+        *columns,
+    )
     space = (slices * outputs * 8,) if slices > 1 else ()
-    return Launch((Kernel(entry, (0, 1, 2)[:2 + len(space)], integers, (divisor,)),), space)
+    return Launch((Kernel(entry, (0, 1, 2)[: 2 + len(space)], integers, (divisor,)),), space)

@@ -3,8 +3,8 @@
     argmax   y[k] = the first r with x[k, r] = max_r x[k, r]
     argmin   y[k] = the first r with x[k, r] = min_r x[k, r]
 
-One axis; positions are int64. A NaN counts as larger and as smaller than everything, as in NumPy, so that argmax points at
-what max returns. Positions have no gradient.
+One axis; positions are int64. A NaN counts as larger and as smaller than everything, as in NumPy,
+so that argmax points at what max returns. Positions have no gradient.
 """
 
 from __future__ import annotations
@@ -26,15 +26,24 @@ class PositionOp(Op):
     gradient = None
     axis: int = -1
     keepdims: bool = False
-    cases = (Case([(3, 5)], dict(axis=1)), Case([(4, 3)], dict(axis=0, keepdims=True)), Case([(2, 70, 3)], dict(axis=1)),
-             Case([(6,)], domains="=2"), Case([(3, 40)], dict(), "labels 9", "int64"), Case([(3, 4)], dict(), "bool", "bool"))
+    cases = (
+        Case([(3, 5)], dict(axis=1)),
+        Case([(4, 3)], dict(axis=0, keepdims=True)),
+        Case([(2, 70, 3)], dict(axis=1)),
+        Case([(6,)], domains="=2"),
+        Case([(3, 40)], dict(), "labels 9", "int64"),
+        Case([(3, 4)], dict(), "bool", "bool"),
+    )
 
     def shape(self, x):
         (axis,) = resolve(self, (self.axis,), len(x))
         if x[axis] == 0:
-            self.fail("shape/position.empty", f"axis {axis} is empty: there is no place to point at",
-                      hint="if x.size: x.argmax(-1)")
-        return (*x[:axis], *((1,) if self.keepdims else ()), *x[axis + 1:])
+            self.fail(
+                "shape/position.empty",
+                f"axis {axis} is empty: there is no place to point at",
+                hint="if x.size: x.argmax(-1)",
+            )
+        return (*x[:axis], *((1,) if self.keepdims else ()), *x[axis + 1 :])
 
     def dtype(self, x):
         return int64
@@ -47,7 +56,9 @@ class PositionOp(Op):
 
     def launch(self, device, inputs, outputs):
         (x,) = inputs
-        return reduction(device, self.name, x, resolve(self, (self.axis,), len(x.shape)), int64, cut=False)
+        return reduction(
+            device, self.name, x, resolve(self, (self.axis,), len(x.shape)), int64, cut=False
+        )
 
     def cost(self, x):
         return Cost(float(math.prod(x)), 4.0 * math.prod(x) + 8.0 * math.prod(self.shape(x)))

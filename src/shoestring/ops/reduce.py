@@ -2,13 +2,15 @@
 
     y[k] = combine over r of x[k, r]          r: the places along `axes`, k: the other axes
 
-`axes` None means all; negative axes count from the end; `keepdims` leaves reduced axes with size 1. Types: a sum of
-integers or bool is int64, their mean and variance are float32, the rest keep their type. Over nothing: a sum is 0, a
-product 1, a mean NaN, and the largest or smallest value is an error.
+`axes` None means all; negative axes count from the end; `keepdims` leaves reduced axes with size 1.
+Types: a sum of integers or bool is int64, their mean and variance are float32, the rest keep their
+type. Over nothing: a sum is 0, a product 1, a mean NaN, and the largest or smallest value is an
+error.
 
-Sums go into doubles every 2,048 terms, so that their error hardly grows with their length (ops/reduce.cpp). The kernels
-read any strides; the launch merges and sorts the axes, says along which one the input is dense, and cuts long
-reductions to few outputs into slices: from shapes and strides alone, so that results do not depend on threads.
+Sums go into doubles every 2,048 terms, so that their error hardly grows with their length
+(ops/reduce.cpp). The kernels read any strides; the launch merges and sorts the axes, says along
+which one the input is dense, and cuts long reductions to few outputs into slices: from shapes and
+strides alone, so that results do not depend on threads.
 """
 
 from __future__ import annotations
@@ -23,14 +25,24 @@ from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
 from .layout import reduction, resolve
 
-DIVIDE = 1                                                       # `end` of the sum kernel: divide by the divisor
-CASES = (Case([(3, 5)]), Case([(2, 3, 4, 5)], dict(axes=(0, 2, 3))), Case([(4, 3)], dict(axes=(0,), keepdims=True)),
-         Case([(2, 3, 4)], dict(axes=(-1,))), Case([()]), Case([(2, 3)], dict(axes=())))
+DIVIDE = 1  # `end` of the sum kernel: divide by the divisor
+CASES = (
+    Case([(3, 5)]),
+    Case([(2, 3, 4, 5)], dict(axes=(0, 2, 3))),
+    Case([(4, 3)], dict(axes=(0,), keepdims=True)),
+    Case([(2, 3, 4)], dict(axes=(-1,))),
+    Case([()]),
+    Case([(2, 3)], dict(axes=())),
+)
 
 
 class ReduceOp(Op):
-    """What all reductions share. linear: the reduction of a sum is the sum of the reductions; over_batch: what a
-    reduction over the samples is to them."""
+    """What all reductions share.
+
+    linear      the reduction of a sum is the sum of the reductions
+    over_batch  what a reduction over the samples is to them: SUM or MIXED
+    entry       the kernel
+    """
 
     kind, cheap_to_recompute, strided = "reduce", False, True
     entry, linear, over_batch = "", False, MIXED
@@ -48,7 +60,9 @@ class ReduceOp(Op):
             return batch if batch is None or self.linear else MIXED
         if batch in self.over(x):
             return self.over_batch
-        return batch if len(self.shape(x)) == len(x) else batch - sum(k < batch for k in self.over(x))
+        return (
+            batch if len(self.shape(x)) == len(x) else batch - sum(k < batch for k in self.over(x))
+        )
 
     def launch(self, device, inputs, outputs):
         (x,) = inputs
@@ -70,7 +84,9 @@ class AxesOp(ReduceOp):
 
     def shape(self, x):
         over = self.over(x)
-        return tuple(1 if k in over else n for k, n in enumerate(x) if self.keepdims or k not in over)
+        return tuple(
+            1 if k in over else n for k, n in enumerate(x) if self.keepdims or k not in over
+        )
 
     def spread(self, F: Any, y: Node, x: Node) -> Node:
         """y over the sizes of x: each y[k] stands at every x[k, r]."""
@@ -84,8 +100,12 @@ class Sum(AxesOp):
     """y[k] = sum_r x[k, r]; integers and bool add up as int64."""
 
     name, entry, linear, over_batch = "sum", "sum", True, SUM
-    cases = (*CASES, Case([(0, 3)], dict(axes=(0,))), Case([(3, 70)], dict(axes=(1,)), "labels 9", "int32"),
-             Case([(5, 3)], dict(axes=(0,)), "bool", "bool"))
+    cases = (
+        *CASES,
+        Case([(0, 3)], dict(axes=(0,))),
+        Case([(3, 70)], dict(axes=(1,)), "labels 9", "int32"),
+        Case([(5, 3)], dict(axes=(0,)), "bool", "bool"),
+    )
 
     def dtype(self, x):
         return x if x.kind == "f" else int64
@@ -100,12 +120,17 @@ class Sum(AxesOp):
 
 @dataclass(frozen=True, eq=False)
 class SumTo(ReduceOp):
-    """y = x summed over every axis along which an array of sizes `to` would be repeated to reach x. Undoes expand."""
+    """y = x summed over every axis along which y would be repeated to reach x. Undoes expand."""
 
     name, entry, linear, over_batch = "sum_to", "sum", True, SUM
     to: Shape = ()
-    cases = (Case([(2, 3, 4)], dict(to=(3, 1))), Case([(2, 3)], dict(to=())), Case([(2, 3)], dict(to=(2, 3))),
-             Case([(4, 0)], dict(to=(1,))), Case([(3, 2, 5, 4)], dict(to=(2, 1, 1))))
+    cases = (
+        Case([(2, 3, 4)], dict(to=(3, 1))),
+        Case([(2, 3)], dict(to=())),
+        Case([(2, 3)], dict(to=(2, 3))),
+        Case([(4, 0)], dict(to=(1,))),
+        Case([(3, 2, 5, 4)], dict(to=(2, 1, 1))),
+    )
 
     def over(self, x):
         new = len(x) - len(self.to)
@@ -114,8 +139,12 @@ class SumTo(ReduceOp):
     def shape(self, x):
         new = len(x) - len(self.to)
         if new < 0 or any(a != b and b != 1 for a, b in zip(x[new:], self.to, strict=True)):
-            self.fail("shape/sum_to.to", f"{list(self.to)} does not broadcast to {list(x)}",
-                      cause="its axes must equal the last ones of the input, or be 1", hint="F.sum(x, axes=...)")
+            self.fail(
+                "shape/sum_to.to",
+                f"{list(self.to)} does not broadcast to {list(x)}",
+                cause="its axes must equal the last ones of the input, or be 1",
+                hint="F.sum(x, axes=...)",
+            )
         return self.to
 
     def dtype(self, x):
@@ -125,7 +154,7 @@ class SumTo(ReduceOp):
         return x.sum(self.over(x.shape), dtype=self.dtype(x.dtype)).reshape(self.to)
 
     def gradient(self, F, dy, y, x):
-        """Every element of x is added to one element of y: dx is dy repeated over the sizes of x."""
+        """Every element of x is added to one of y: dx is dy repeated over the sizes of x."""
         return (F.expand(dy, to=x.shape),)
 
 
@@ -134,15 +163,25 @@ class Mean(AxesOp):
     """y[k] = 1/n sum_r x[k, r], n the number of r; a float always, NaN where n = 0."""
 
     name, entry, linear = "mean", "sum", True
-    cases = (*CASES, Case([(3, 0)], dict(axes=(1,))), Case([(3, 4)], dict(axes=(1,)), "labels 9", "uint8"))
+    cases = (
+        *CASES,
+        Case([(3, 0)], dict(axes=(1,))),
+        Case([(3, 4)], dict(axes=(1,)), "labels 9", "uint8"),
+    )
 
     def dtype(self, x):
         return x if x.kind == "f" else float32
 
     def reference(self, x):
-        total = x.sum(self.over(x.shape), dtype=x.dtype if x.dtype.kind == "f" else np.float64, keepdims=self.keepdims)
+        total = x.sum(
+            self.over(x.shape),
+            dtype=x.dtype if x.dtype.kind == "f" else np.float64,
+            keepdims=self.keepdims,
+        )
         with np.errstate(invalid="ignore"):
-            return (total / np.asarray(self.terms(x.shape), total.dtype)).astype(self.dtype(x.dtype))
+            return (total / np.asarray(self.terms(x.shape), total.dtype)).astype(
+                self.dtype(x.dtype)
+            )
 
     def gradient(self, F, dy, y, x):
         """dy[k]/dx[k, r] = 1/n for every r, so dx[k, r] = dy[k] / n."""
@@ -151,17 +190,22 @@ class Mean(AxesOp):
     def launch(self, device, inputs, outputs):
         (x,) = inputs
         over = self.over(x.shape)
-        return reduction(device, "sum", x, over, outputs[0].dtype, DIVIDE, float(self.terms(x.shape)))
+        return reduction(
+            device, "sum", x, over, outputs[0].dtype, DIVIDE, float(self.terms(x.shape))
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Var(AxesOp):
-    """y[k] = 1/(n - correction) sum_r (x[k, r] - m[k])^2, m the mean; NaN where n <= correction and nothing varies."""
+    """y[k] = 1/(n - correction) sum_r (x[k, r] - m[k])^2, m the mean; NaN where that is 0/0."""
 
     name = "var"
     correction: float = 1
-    cases = (*CASES[:4], Case([(3, 4)], dict(axes=(1,), correction=0, keepdims=True)),
-             Case([(6,)], dict(), "labels 9", "int64"))
+    cases = (
+        *CASES[:4],
+        Case([(3, 4)], dict(axes=(1,), correction=0, keepdims=True)),
+        Case([(6,)], dict(), "labels 9", "int64"),
+    )
 
     def dtype(self, x):
         return x if x.kind == "f" else float32
@@ -170,31 +214,46 @@ class Var(AxesOp):
         return float(max(self.terms(x) - self.correction, 0))
 
     def reference(self, x):
-        over, dtype, x = self.over(x.shape), self.dtype(x.dtype), x if x.dtype.kind == "f" else x.astype(np.float64)
+        over, dtype, x = (
+            self.over(x.shape),
+            self.dtype(x.dtype),
+            x if x.dtype.kind == "f" else x.astype(np.float64),
+        )
         with np.errstate(invalid="ignore", divide="ignore"):
             m = x.sum(over, keepdims=True) / x.dtype.type(self.terms(x.shape))
             total = ((x - m) ** 2).sum(over, keepdims=self.keepdims)
             return (total / x.dtype.type(self.divisor(x.shape))).astype(dtype)
 
     def gradient(self, F, dy, y, x):
-        """With d[r] = x[r] - m: dy/dx[r] = 1/(n - correction) (2 d[r] - 2 (1/n) sum_s d[s]), and the second sum is 0.
-        So dx[k, r] = dy[k] 2/(n - correction) (x[k, r] - m[k])."""
+        """With d[r] = x[r] - m: dy/dx[r] = 1/(n - correction) (2 d[r] - 2 (1/n) sum_s d[s]).
+
+        The second sum is 0, so dx[k, r] = dy[k] 2/(n - correction) (x[k, r] - m[k]).
+        """
         divisor = self.divisor(x.shape)
         factor = F.mul(dy, constant(2 / divisor if divisor else math.nan, dy))
-        return (F.mul(self.spread(F, factor, x), F.sub(x, F.mean(x, axes=self.over(x.shape), keepdims=True))),)
+        return (
+            F.mul(
+                self.spread(F, factor, x),
+                F.sub(x, F.mean(x, axes=self.over(x.shape), keepdims=True)),
+            ),
+        )
 
     def launch(self, device, inputs, outputs):
         """The mean goes to a workspace, then the squares of what is left are summed."""
         (x,) = inputs
         over = self.over(x.shape)
-        first = reduction(device, "sum", x, over, outputs[0].dtype, DIVIDE, float(self.terms(x.shape)))
+        first = reduction(
+            device, "sum", x, over, outputs[0].dtype, DIVIDE, float(self.terms(x.shape))
+        )
         if first is None or x.dtype != np.float32:
             return None
         mean, *_ = first.kernels
-        partial = first.workspaces                               # two kernels, one after the other, share it
+        partial = first.workspaces  # two kernels, one after the other, share it
         spaces = (outputs[0].size * 4, *partial)
-        mean = mean._replace(buffers=(0, 2, 3)[:2 + len(partial)])
-        squares = Kernel("squares", (0, 2, 1, 3)[:3 + len(partial)], mean.integers, (self.divisor(x.shape),))
+        mean = mean._replace(buffers=(0, 2, 3)[: 2 + len(partial)])
+        squares = Kernel(
+            "squares", (0, 2, 1, 3)[: 3 + len(partial)], mean.integers, (self.divisor(x.shape),)
+        )
         return Launch((mean, squares), spaces)
 
 
@@ -214,8 +273,11 @@ class Norm(AxesOp):
         return np.sqrt((x * x).sum(self.over(x.shape), keepdims=self.keepdims))
 
     def gradient(self, F, dy, y, x):
-        """y^2 = sum_r x[r]^2 gives dy/dx[r] = x[r] / y, so dx[k, r] = x[k, r] dy[k] / y[k]. Where y = 0 every x is 0 and
-        y has a kink: of the slopes possible there, 0 is taken (`absorb` gives 0 where its first argument is 0)."""
+        """y^2 = sum_r x[r]^2 gives dy/dx[r] = x[r] / y, so dx[k, r] = x[k, r] dy[k] / y[k].
+
+        Where y = 0 every x is 0 and y has a kink: of the slopes possible there, 0 is taken
+        (`absorb` gives 0 where its first argument is 0).
+        """
         return (F.absorb(x, self.spread(F, F.div(dy, y), x)),)
 
 
@@ -233,12 +295,15 @@ class Prod(AxesOp):
         return x.prod(self.over(x.shape), dtype=self.dtype(x.dtype), keepdims=self.keepdims)
 
     def gradient(self, F, dy, y, x):
-        """dx[r] = dy * product of x[s] over s != r. (y / x[r] would be 0/0 where some x is 0.) The terms stand at the
-        leaves of a binary tree whose nodes are products of their two children; from the root down, each child gets
-        what its parent has, times its sibling. An odd one out goes up, and gets down, unchanged."""
+        """dx[r] = dy * product of x[s] over s != r.
+
+        (y / x[r] would be 0/0 where some x is 0.) The terms stand at the leaves of a binary tree
+        whose nodes are products of their two children; from the root down, each child gets what its
+        parent has, times its sibling. An odd one out goes up, and gets down, unchanged.
+        """
         over = self.over(x.shape)
         order = tuple(k for k in range(len(x.shape)) if k not in over) + over
-        kept, n = tuple(x.shape[k] for k in order[:len(order) - len(over)]), self.terms(x.shape)
+        kept, n = tuple(x.shape[k] for k in order[: len(order) - len(over)]), self.terms(x.shape)
         levels = [F.reshape(F.transpose(x, axes=order), to=(*kept, n))]
         while levels[-1].shape[-1] > 1:
             pairs, odd = halves(F, levels[-1])
@@ -252,7 +317,9 @@ class Prod(AxesOp):
             down = F.mul(above, F.flip(pairs, axes=(len(kept) + 1,)))
             down = F.reshape(down, to=(*kept, 2 * pairs.shape[-2]))
             rest = (*[(0, k, 1) for k in kept], (dx.shape[-1] - 1, dx.shape[-1], 1))
-            dx = F.concat(down, F.slice(dx, index=rest), axis=len(kept)) if odd is not None else down
+            dx = (
+                F.concat(down, F.slice(dx, index=rest), axis=len(kept)) if odd is not None else down
+            )
         dx = F.reshape(dx, to=tuple(x.shape[k] for k in order))
         return (F.transpose(dx, axes=tuple(int(k) for k in np.argsort(order))),)
 
@@ -263,13 +330,20 @@ class Prod(AxesOp):
 class ExtremeOp(AxesOp):
     def shape(self, x):
         if self.terms(x) == 0:
-            self.fail("shape/extreme.empty", f"the {self.name} of no elements does not exist",
-                      cause=f"axes {list(self.over(x))} of {list(x)} are empty", hint="if x.size: x.max()")
+            self.fail(
+                "shape/extreme.empty",
+                f"the {self.name} of no elements does not exist",
+                cause=f"axes {list(self.over(x))} of {list(x)} are empty",
+                hint="if x.size: x.max()",
+            )
         return super().shape(x)
 
     def gradient(self, F, dy, y, x):
-        """y[k] = x[k, r] for the place r of the largest (smallest) value: there dx = dy, elsewhere 0. Where m places
-        are equally good, each gets dy / m, the middle of all the slopes possible there. Where y is NaN so is dx."""
+        """y[k] = x[k, r] for the place r of the largest (smallest) value: dx = dy there, else 0.
+
+        Where m places are equally good, each gets dy / m, the middle of all the slopes possible
+        there. Where y is NaN so is dx.
+        """
         best = F.cast(F.equal(x, self.spread(F, y, x)), to=dy.dtype.name)
         share = F.div(best, F.sum(best, axes=self.over(x.shape), keepdims=True))
         return (F.absorb(self.spread(F, dy, x), share),)
@@ -280,9 +354,14 @@ class Max(ExtremeOp):
     """y[k] = max_r x[k, r]; NaN wins."""
 
     name, entry = "max", "max"
-    cases = (Case([(3, 5)], domains="distinct"), Case([(2, 3, 4, 5)], dict(axes=(0, 2, 3)), "distinct"),
-             Case([(4, 3)], dict(axes=(0,), keepdims=True), "distinct"), Case([()]),
-             Case([(3, 40)], dict(axes=(1,)), "labels 90", "int64"), Case([(5, 3)], dict(axes=(0,)), "bool", "bool"))
+    cases = (
+        Case([(3, 5)], domains="distinct"),
+        Case([(2, 3, 4, 5)], dict(axes=(0, 2, 3)), "distinct"),
+        Case([(4, 3)], dict(axes=(0,), keepdims=True), "distinct"),
+        Case([()]),
+        Case([(3, 40)], dict(axes=(1,)), "labels 90", "int64"),
+        Case([(5, 3)], dict(axes=(0,)), "bool", "bool"),
+    )
 
     def reference(self, x):
         return x.max(self.over(x.shape), keepdims=self.keepdims)

@@ -7,9 +7,10 @@
     flip       y[i] = x[n - 1 - i] along `axes`
     alias      y = x, through which no gradient flows
 
-A view is sizes, strides and an offset over its operand's memory. `view(shape, strides)` gives these three, in elements,
-so that the compiler places a view without running anything; it gives None where no strides can express the result,
-which happens to a reshape of an operand that is not contiguous: the compiler then copies the operand first (ops/copy.py).
+A view is sizes, strides and an offset over its operand's memory. `view(shape, strides)` gives these
+three, in elements, so that the compiler places a view without running anything; it gives None where
+no strides can express the result, which happens to a reshape of an operand that is not contiguous:
+the compiler then copies the operand first (ops/copy.py).
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class ViewOp(Op):
         return self.moved(axes[0], x) if isinstance(axes[0], int) else axes[0]
 
     def moved(self, batch: int, x: Shape) -> int | str:
-        """Where axis `batch` of x has gone; MIXED where its samples are no longer apart or in order."""
+        """Where axis `batch` of x has gone; MIXED where its samples are not apart or in order."""
         raise NotImplementedError
 
     def view(self, shape: Shape, strides: Shape) -> View | None:
-        """(sizes, strides in elements, offset in elements) of the result over an operand laid out like this."""
+        """(sizes, strides, offset) of the result over an operand like this, in elements."""
         raise NotImplementedError
 
     def cost(self, x):
@@ -52,20 +53,34 @@ class Reshape(ViewOp):
 
     name = "reshape"
     to: Shape = ()
-    cases = (Case([(2, 3, 4)], dict(to=(6, 4))), Case([(2, 6)], dict(to=(2, 1, 3, 2))),
-             Case([()], dict(to=(1, 1))), Case([(3, 0)], dict(to=(0, 2))), Case([(1,)], dict(to=())))
+    cases = (
+        Case([(2, 3, 4)], dict(to=(6, 4))),
+        Case([(2, 6)], dict(to=(2, 1, 3, 2))),
+        Case([()], dict(to=(1, 1))),
+        Case([(3, 0)], dict(to=(0, 2))),
+        Case([(1,)], dict(to=())),
+    )
 
     def shape(self, x):
         if math.prod(self.to) != math.prod(x) or any(n < 0 for n in self.to):
-            self.fail("shape/reshape.size", f"{math.prod(x)} elements do not fit {list(self.to)}",
-                      expected=f"sizes whose product is {math.prod(x)}, got {math.prod(self.to)}",
-                      hint="x.reshape(x.shape[0], -1)")
+            self.fail(
+                "shape/reshape.size",
+                f"{math.prod(x)} elements do not fit {list(self.to)}",
+                expected=f"sizes whose product is {math.prod(x)}, got {math.prod(self.to)}",
+                hint="x.reshape(x.shape[0], -1)",
+            )
         return self.to
 
     def moved(self, batch, x):
         before = math.prod(x[:batch])
-        return next((k for k, n in enumerate(self.to)
-                     if n == x[batch] and math.prod(self.to[:k]) == before), MIXED)
+        return next(
+            (
+                k
+                for k, n in enumerate(self.to)
+                if n == x[batch] and math.prod(self.to[:k]) == before
+            ),
+            MIXED,
+        )
 
     def reference(self, x):
         return x.reshape(self.to)
@@ -75,8 +90,12 @@ class Reshape(ViewOp):
         return (F.reshape(dy, to=x.shape),)
 
     def view(self, shape, strides):
-        """NumPy's rule. Neighbouring axes of the operand merge into one run where the outer stride is inner size times
-        inner stride. Reading `to` from its end, every size must divide what is left of the current run."""
+        """NumPy's rule.
+
+        Neighbouring axes of the operand merge into one run where the outer stride is inner size
+        times inner stride. Reading `to` from its end, every size must divide what is left of the
+        current run.
+        """
         if 0 in self.to:
             return self.to, row_major(self.to), 0
         runs: list[tuple[int, int]] = []
@@ -105,14 +124,21 @@ class Transpose(ViewOp):
 
     name = "transpose"
     axes: tuple[int, ...] = ()
-    cases = (Case([(2, 3, 4)], dict(axes=(2, 0, 1))), Case([(3, 2)], dict(axes=(1, 0))),
-             Case([()], dict(axes=())), Case([(2, 1, 3, 2)], dict(axes=(0, 3, 1, 2))))
+    cases = (
+        Case([(2, 3, 4)], dict(axes=(2, 0, 1))),
+        Case([(3, 2)], dict(axes=(1, 0))),
+        Case([()], dict(axes=())),
+        Case([(2, 1, 3, 2)], dict(axes=(0, 3, 1, 2))),
+    )
 
     def shape(self, x):
         if sorted(self.axes) != list(range(len(x))):
-            self.fail("shape/transpose.axes", f"{list(self.axes)} is not an order of {len(x)} axes",
-                      expected=f"each of {list(range(len(x)))} once, got {list(self.axes)}",
-                      hint=f"x.transpose({', '.join(str(k) for k in reversed(range(len(x))))})")
+            self.fail(
+                "shape/transpose.axes",
+                f"{list(self.axes)} is not an order of {len(x)} axes",
+                expected=f"each of {list(range(len(x)))} once, got {list(self.axes)}",
+                hint=f"x.transpose({', '.join(str(k) for k in reversed(range(len(x))))})",
+            )
         return tuple(x[k] for k in self.axes)
 
     def moved(self, batch, x):
@@ -131,18 +157,26 @@ class Transpose(ViewOp):
 
 @dataclass(frozen=True, eq=False)
 class Expand(ViewOp):
-    """y[..., i, ...] = x[..., 0, ...] along axes of size 1 and along new leading axes, up to the sizes `to`."""
+    """y[..., i, ...] = x[..., 0, ...] along axes of size 1 and new leading axes, up to `to`."""
 
     name = "expand"
     to: Shape = ()
-    cases = (Case([(3, 1)], dict(to=(2, 3, 4))), Case([()], dict(to=(2, 2))), Case([(1, 2)], dict(to=(1, 2))),
-             Case([(2, 1, 2)], dict(to=(2, 0, 2))))
+    cases = (
+        Case([(3, 1)], dict(to=(2, 3, 4))),
+        Case([()], dict(to=(2, 2))),
+        Case([(1, 2)], dict(to=(1, 2))),
+        Case([(2, 1, 2)], dict(to=(2, 0, 2))),
+    )
 
     def shape(self, x):
-        tail = self.to[len(self.to) - len(x):]
+        tail = self.to[len(self.to) - len(x) :]
         if len(self.to) < len(x) or any(a not in (1, b) for a, b in zip(x, tail, strict=True)):
-            self.fail("shape/expand.to", f"{list(x)} cannot be expanded to {list(self.to)}",
-                      cause="only axes of size 1 repeat, and new axes come in front", hint="x.unsqueeze(-1).expand(...)")
+            self.fail(
+                "shape/expand.to",
+                f"{list(x)} cannot be expanded to {list(self.to)}",
+                cause="only axes of size 1 repeat, and new axes come in front",
+                hint="x.unsqueeze(-1).expand(...)",
+            )
         return self.to
 
     def moved(self, batch, x):
@@ -158,19 +192,28 @@ class Expand(ViewOp):
 
     def view(self, shape, strides):
         new = len(self.to) - len(shape)
-        stretched = [0 if a != b else s for a, b, s in zip(shape, self.to[new:], strides, strict=True)]
+        stretched = [
+            0 if a != b else s for a, b, s in zip(shape, self.to[new:], strides, strict=True)
+        ]
         return self.to, (0,) * new + tuple(stretched), 0
 
 
 @dataclass(frozen=True, eq=False)
 class Slice(ViewOp):
-    """y[i, j, ...] = x[start_0 + i*step_0, start_1 + j*step_1, ...], index[k] = (start, stop, step) as in range()."""
+    """y[i, j, ...] = x[start_0 + i*step_0, start_1 + j*step_1, ...].
+
+    index[k] = (start, stop, step) as in range().
+    """
 
     name = "slice"
     index: Index = ()
-    cases = (Case([(5, 4)], dict(index=((1, 4, 1), (0, 4, 2)))), Case([(5,)], dict(index=((4, -1, -2),))),
-             Case([(3, 4)], dict(index=((2, 3, 1), (3, 0, -1)))), Case([(3, 2)], dict(index=((0, 0, 1), (0, 2, 1)))),
-             Case([()], dict(index=())))
+    cases = (
+        Case([(5, 4)], dict(index=((1, 4, 1), (0, 4, 2)))),
+        Case([(5,)], dict(index=((4, -1, -2),))),
+        Case([(3, 4)], dict(index=((2, 3, 1), (3, 0, -1)))),
+        Case([(3, 2)], dict(index=((0, 0, 1), (0, 2, 1)))),
+        Case([()], dict(index=())),
+    )
 
     def shape(self, x):
         check_index(self, x, self.index)
@@ -188,8 +231,16 @@ class Slice(ViewOp):
 
     def view(self, shape, strides):
         sizes = tuple(len(range(*part)) for part in self.index)
-        offset = sum(part[0] * s for part, s in zip(self.index, strides, strict=True)) if math.prod(sizes) else 0
-        return sizes, tuple(part[2] * s for part, s in zip(self.index, strides, strict=True)), offset
+        offset = (
+            sum(part[0] * s for part, s in zip(self.index, strides, strict=True))
+            if math.prod(sizes)
+            else 0
+        )
+        return (
+            sizes,
+            tuple(part[2] * s for part, s in zip(self.index, strides, strict=True)),
+            offset,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +249,20 @@ class Flip(ViewOp):
 
     name = "flip"
     axes: tuple[int, ...] = ()
-    cases = (Case([(3, 4)], dict(axes=(1,))), Case([(2, 3)], dict(axes=(0, 1))), Case([(0, 2)], dict(axes=(0,))))
+    cases = (
+        Case([(3, 4)], dict(axes=(1,))),
+        Case([(2, 3)], dict(axes=(0, 1))),
+        Case([(0, 2)], dict(axes=(0,))),
+    )
 
     def shape(self, x):
         if any(not 0 <= k < len(x) for k in self.axes):
-            self.fail("shape/flip.axes", f"there is no axis {max(self.axes)}" if self.axes else "no axis",
-                      expected=f"axes from 0 to {len(x) - 1}, got {list(self.axes)}", hint="x.flip(-1)")
+            self.fail(
+                "shape/flip.axes",
+                f"there is no axis {max(self.axes)}" if self.axes else "no axis",
+                expected=f"axes from 0 to {len(x) - 1}, got {list(self.axes)}",
+                hint="x.flip(-1)",
+            )
         return x
 
     def moved(self, batch, x):
@@ -217,7 +276,11 @@ class Flip(ViewOp):
         return (F.flip(dy, axes=self.axes),)
 
     def view(self, shape, strides):
-        ends = [(n - 1) * s for k, (n, s) in enumerate(zip(shape, strides, strict=True)) if k in self.axes]
+        ends = [
+            (n - 1) * s
+            for k, (n, s) in enumerate(zip(shape, strides, strict=True))
+            if k in self.axes
+        ]
         turned = tuple(-s if k in self.axes else s for k, s in enumerate(strides))
         return shape, turned, sum(ends) if math.prod(shape) else 0
 

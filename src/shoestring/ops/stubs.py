@@ -1,9 +1,9 @@
-"""Writes F.pyi: the typed signature of every `F.<op>`, read from the registry, so that editors know them.
+"""Writes F.pyi: the typed signature of every `F.<op>`, read from the registry.
 
-    python -m shoestring.ops.stubs            writes src/shoestring/ops/F.pyi; a test finds a stale one
+    python -m shoestring.ops.stubs        writes ops/F.pyi; a test finds a stale one
 
-An op's inputs are the parameters of its `shape` rule, its attributes the fields of its dataclass. One text for all ops
-is also the shortest list of what exists.
+An op's inputs are the parameters of its `shape` rule, its attributes the fields of its dataclass.
+One text for all ops is also the shortest list of what exists.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pathlib
+import textwrap
 import typing
 
 from ..ir import OPS, Op
 
 PATH = pathlib.Path(__file__).with_name("F.pyi")
-HEADER = '''"""Signatures of all ops, as `F` builds them. Written by `python -m shoestring.ops.stubs`: do not edit."""
+HEADER = '''"""Signatures of all ops, as `F` builds them.
+
+Written by `python -m shoestring.ops.stubs`: do not edit.
+"""
 
 {needed}from ..ir import Node
 '''
@@ -37,24 +41,36 @@ def text() -> str:
 
 
 def signature(cls: type[Op]) -> str:
-    """`def conv2d(x: Node, w: Node, *, stride: tuple[int, int] = (1, 1)) -> Node:` and the formula."""
-    inputs = [f"*{cls.parameters[0]}: Node"] if cls.arity is None else [f"{name}: Node" for name in cls.parameters]
+    """`def mean(x: Node, *, keepdims: bool = False) -> Node:` and the formula."""
+    inputs = (
+        [f"*{cls.parameters[0]}: Node"]
+        if cls.arity is None
+        else [f"{name}: Node" for name in cls.parameters]
+    )
     hints = typing.get_type_hints(cls)
-    fields = [f"{f.name}: {spelt(hints[f.name])}" + ("" if f.default is dataclasses.MISSING else f" = {f.default!r}")
-              for f in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())]
+    fields = [
+        f"{f.name}: {spelt(hints[f.name])}"
+        + ("" if f.default is dataclasses.MISSING else f" = {f.default!r}")
+        for f in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
+    ]
     star = ["*"] if fields and cls.arity is not None else []
     result = "Node" if cls.outputs == 1 else f"tuple[{', '.join(['Node'] * cls.outputs)}]"
     head = f"def {cls.name}({', '.join([*inputs, *star, *fields])}) -> {result}:"
     if len(head) > 100:
         inner = "".join(f"    {part},\n" for part in [*inputs, *star, *fields])
         head = f"def {cls.name}(\n{inner}) -> {result}:"
-    formula = inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
-    return f'{head}\n    r"""{formula} """\n' if formula.endswith('"') or "\\" in formula else f'{head}\n    """{formula}"""\n'
+    formula = inspect.cleandoc(cls.__doc__ or "").replace("\\", "\\\\").partition("\n\n")[0]
+    prose = textwrap.indent(f'"""{formula}"""', "    ")
+    return f"{head}\n{prose}\n"
 
 
 def spelt(hint: object) -> str:
     """A type as it is written in source."""
-    return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
+    return (
+        hint.__name__
+        if isinstance(hint, type) and not typing.get_args(hint)
+        else str(hint).replace("typing.", "")
+    )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
 """Picking places along one axis by integer indices, and its mirror.
 
-    take     y[a, i, b] = x[a, indices[i], b]                         a, b: the axes before and after `axis`
+    take     y[a, i, b] = x[a, indices[i], b]
     put_add  y[a, j, b] = sum over i with indices[i] = j of x[a, i, b]
 
-An embedding is a take along axis 0. Each op is linear in x and the gradient of the other. The sum runs over i in
-order, whatever the number of threads: a task owns a part of the axes a and b, never of the indices.
+a and b stand for the axes before and after `axis`.
 
-Indices lie in [0, n): a negative one is not counted from the end, and one outside reads or adds nothing (take gives NaN
-there, 0 for integers). Complaining is the part of `check_index`, whose error names the first offender.
+An embedding is a take along axis 0. Each op is linear in x and the gradient of the other. The sum
+runs over i in order, whatever the number of threads: a task owns a part of the axes a and b, never
+of the indices.
+
+Indices lie in [0, n): a negative one is not counted from the end, and one outside reads or adds
+nothing (take gives NaN there, 0 for integers). Complaining is the part of `check_index`, whose
+error names the first offender.
 """
 
 from __future__ import annotations
@@ -29,7 +33,11 @@ class IndexOp(Op):
 
     def dtype(self, x, indices):
         if indices.kind not in "iu":
-            self.fail("type/take.indices", f"indices must be integers, got {indices}", hint='indices.astype("int64")')
+            self.fail(
+                "type/take.indices",
+                f"indices must be integers, got {indices}",
+                hint='indices.astype("int64")',
+            )
         return x
 
     def cost(self, x, indices):
@@ -43,21 +51,27 @@ class IndexOp(Op):
 
 @dataclass(frozen=True, eq=False)
 class Take(IndexOp):
-    """y[a, i, b] = x[a, indices[i], b] along `axis`; indices of any shape take the place of that axis."""
+    """y[a, i, b] = x[a, indices[i], b]; the axes of `indices` take the place of `axis`."""
 
     name = "take"
     axis: int = 0
-    cases = (Case([(5, 3), (4,)], domains=("any", "labels 5"), dtypes=("float32", "int64")),
-             Case([(2, 4, 3), (2, 2)], dict(axis=1), ("any", "labels 4"), ("float32", "int32")),
-             Case([(3, 6), ()], dict(axis=1), ("any", "labels 6"), ("float32", "int64")),
-             Case([(3, 2), (0,)], domains=("any", "labels 3"), dtypes=("float32", "int64")),
-             Case([(7,), (9,)], domains=("labels 200", "labels 7"), dtypes=("uint8", "uint8")))
+    cases = (
+        Case([(5, 3), (4,)], domains=("any", "labels 5"), dtypes=("float32", "int64")),
+        Case([(2, 4, 3), (2, 2)], dict(axis=1), ("any", "labels 4"), ("float32", "int32")),
+        Case([(3, 6), ()], dict(axis=1), ("any", "labels 6"), ("float32", "int64")),
+        Case([(3, 2), (0,)], domains=("any", "labels 3"), dtypes=("float32", "int64")),
+        Case([(7,), (9,)], domains=("labels 200", "labels 7"), dtypes=("uint8", "uint8")),
+    )
 
     def shape(self, x, indices):
         if not 0 <= self.axis < len(x):
-            self.fail("shape/take.axis", f"there is no axis {self.axis}", expected=f"an axis from 0 to {len(x) - 1}",
-                      hint="axis=0")
-        return (*x[:self.axis], *indices, *x[self.axis + 1:])
+            self.fail(
+                "shape/take.axis",
+                f"there is no axis {self.axis}",
+                expected=f"an axis from 0 to {len(x) - 1}",
+                hint="axis=0",
+            )
+        return (*x[: self.axis], *indices, *x[self.axis + 1 :])
 
     def batch_axis(self, axes, x, indices):
         batch, picked = axes
@@ -69,44 +83,83 @@ class Take(IndexOp):
 
     def reference(self, x, indices):
         ok, flat = self.inside(indices, x.shape[self.axis])
-        y = np.full((*x.shape[:self.axis], flat.size, *x.shape[self.axis + 1:]), np.nan if x.dtype.kind == "f" else 0, x.dtype)
+        y = np.full(
+            (*x.shape[: self.axis], flat.size, *x.shape[self.axis + 1 :]),
+            np.nan if x.dtype.kind == "f" else 0,
+            x.dtype,
+        )
         front = (slice(None),) * self.axis
         y[(*front, ok)] = x[(*front, flat[ok])]
         return y.reshape(self.shape(x.shape, indices.shape))
 
     def gradient(self, F, dy, y, x, indices):
-        """x[j] appears in y[i] for every i with indices[i] = j, so dx[j] is the sum of those dy[i]."""
+        """x[j] stands in y[i] for every i with indices[i] = j: dx[j] is the sum of those dy[i]."""
         return F.put_add(dy, indices, axis=self.axis, to=x.shape), None
 
     def launch(self, device, inputs, outputs):
         x, indices = inputs
-        if device != "cpu" or indices.dtype.name not in INDEX_TYPES or x.dtype.itemsize not in ITEM_SIZES \
-                or x.dtype.name == "float64":
+        if (
+            device != "cpu"
+            or indices.dtype.name not in INDEX_TYPES
+            or x.dtype.itemsize not in ITEM_SIZES
+            or x.dtype.name == "float64"
+        ):
             return None
-        sizes = math.prod(x.shape[:self.axis]), x.shape[self.axis], indices.size, math.prod(x.shape[self.axis + 1:])
-        return Launch((Kernel("take", (0, 1, 2), (x.dtype.itemsize, indices.dtype.itemsize, x.dtype.kind == "f", *sizes)),))
+        sizes = (
+            math.prod(x.shape[: self.axis]),
+            x.shape[self.axis],
+            indices.size,
+            math.prod(x.shape[self.axis + 1 :]),
+        )
+        return Launch(
+            (
+                Kernel(
+                    "take",
+                    (0, 1, 2),
+                    (x.dtype.itemsize, indices.dtype.itemsize, x.dtype.kind == "f", *sizes),
+                ),
+            )
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class PutAdd(IndexOp):
-    """y[a, j, b] = sum over i with indices[i] = j of x[a, i, b]; y has the sizes `to`. The mirror of take."""
+    """y[a, j, b] = sum over i with indices[i] = j of x[a, i, b]; y has the sizes `to`.
+
+    The mirror of take.
+    """
 
     name, kind = "put_add", "reduce"
     axis: int = 0
     to: Shape = ()
-    cases = (Case([(4, 3), (4,)], dict(to=(5, 3)), ("any", "labels 3"), ("float32", "int64")),
-             Case([(2, 2, 2, 3), (2, 2)], dict(axis=1, to=(2, 4, 3)), ("any", "labels 4"), ("float32", "int32")),
-             Case([(3,), ()], dict(axis=1, to=(3, 6)), ("any", "labels 6"), ("float32", "uint8")),
-             Case([(0, 2), (0,)], dict(to=(3, 2)), ("any", "labels 3"), ("float32", "int64")))
+    cases = (
+        Case([(4, 3), (4,)], dict(to=(5, 3)), ("any", "labels 3"), ("float32", "int64")),
+        Case(
+            [(2, 2, 2, 3), (2, 2)],
+            dict(axis=1, to=(2, 4, 3)),
+            ("any", "labels 4"),
+            ("float32", "int32"),
+        ),
+        Case([(3,), ()], dict(axis=1, to=(3, 6)), ("any", "labels 6"), ("float32", "uint8")),
+        Case([(0, 2), (0,)], dict(to=(3, 2)), ("any", "labels 3"), ("float32", "int64")),
+    )
 
     def shape(self, x, indices):
         if not 0 <= self.axis < len(self.to):
-            self.fail("shape/put_add.axis", f"{list(self.to)} has no axis {self.axis}", hint="axis=0",
-                      expected=f"an axis from 0 to {len(self.to) - 1}")
-        fits = (*self.to[:self.axis], *indices, *self.to[self.axis + 1:])
+            self.fail(
+                "shape/put_add.axis",
+                f"{list(self.to)} has no axis {self.axis}",
+                hint="axis=0",
+                expected=f"an axis from 0 to {len(self.to) - 1}",
+            )
+        fits = (*self.to[: self.axis], *indices, *self.to[self.axis + 1 :])
         if x != fits:
-            self.fail("shape/put_add.sizes", f"{list(x)} does not fit {list(indices)} indices along axis {self.axis}",
-                      expected=f"{list(fits)}, got {list(x)}", hint=f"x.reshape({list(fits)})")
+            self.fail(
+                "shape/put_add.sizes",
+                f"{list(x)} does not fit {list(indices)} indices along axis {self.axis}",
+                expected=f"{list(fits)}, got {list(x)}",
+                hint=f"x.reshape({list(fits)})",
+            )
         return self.to
 
     def terms(self, x, indices):
@@ -123,7 +176,7 @@ class PutAdd(IndexOp):
 
     def reference(self, x, indices):
         ok, flat = self.inside(indices, self.to[self.axis])
-        rows = x.reshape(*self.to[:self.axis], flat.size, *self.to[self.axis + 1:])
+        rows = x.reshape(*self.to[: self.axis], flat.size, *self.to[self.axis + 1 :])
         y = np.zeros(self.to, x.dtype)
         front = (slice(None),) * self.axis
         np.add.at(y, (*front, flat[ok]), rows[(*front, ok)])
@@ -137,5 +190,10 @@ class PutAdd(IndexOp):
         x, indices = inputs
         if device != "cpu" or indices.dtype.name not in INDEX_TYPES or x.dtype != np.float32:
             return None
-        sizes = math.prod(self.to[:self.axis]), self.to[self.axis], indices.size, math.prod(self.to[self.axis + 1:])
+        sizes = (
+            math.prod(self.to[: self.axis]),
+            self.to[self.axis],
+            indices.size,
+            math.prod(self.to[self.axis + 1 :]),
+        )
         return Launch((Kernel("put_add", (0, 1, 2), (indices.dtype.itemsize, *sizes)),))
