@@ -1,14 +1,18 @@
-// Moving elements. x: any strides. y: a region of any strides, at `offset`, of the array that the second buffer holds.
+// Moving elements. x: any strides. y: a region of any strides, at `offset`, of the array that the
+// second buffer holds.
 //
 //     y[offset + sum_k i_k t_k] = x[sum_k i_k s_k]        for all 0 <= i_k < n_k
 //
-//     copy   buffers x, y    integers item size (1, 4, 8), offset, axes A >= 2, n[A], s[A], t[A]   (strides in elements)
+//     copy   buffers x, y    integers item size (1, 4, 8), offset, axes A >= 2, n[A], s[A], t[A]
 //     zero   buffer  y       integers bytes
 //
-// The last two axes form tiles: rows (n[A-2]) by columns (n[A-1]), and y is densest along its columns. Three ways:
-// both dense along columns: memcpy of rows. x dense along rows: the tile passes through a small square, read along its
-// rows and written along its columns, so that whole cache lines are used on both sides. Otherwise: element by element.
-// A task is about TASK elements: part of one tile if tiles are large, several tiles if they are small.
+// Strides and offsets count elements.
+//
+// The last two axes form tiles: rows (n[A-2]) by columns (n[A-1]), and y is densest along its
+// columns. Three ways: both dense along columns: memcpy of rows. x dense along rows: the tile
+// passes through a small square, read along its rows and written along its columns, so that whole
+// cache lines are used on both sides. Otherwise: element by element. A task is about TASK elements:
+// part of one tile if tiles are large, several tiles if they are small.
 #include <cstring>
 
 #include "../backends/cpu/kernel.h"
@@ -23,8 +27,8 @@ int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Tile {
-    int64_t rows, columns;                // elements
-    int64_t xr, xc, yr, yc;               // strides of x and y along rows and columns
+    int64_t rows, columns;   // elements
+    int64_t xr, xc, yr, yc;  // strides of x and y along rows and columns
 };
 
 // x dense along rows (xr = 1), y dense along columns (yc = 1).
@@ -44,7 +48,8 @@ void transpose(const T* x, T* y, const Tile& t) {
                 }
             } else {
                 for (int64_t i = 0; i < rows; ++i)
-                    for (int64_t j = 0; j < columns; ++j) y[(r + i) * t.yr + c + j] = x[r + i + (c + j) * t.xc];
+                    for (int64_t j = 0; j < columns; ++j)
+                        y[(r + i) * t.yr + c + j] = x[r + i + (c + j) * t.xc];
             }
         }
     }
@@ -77,12 +82,17 @@ void copy_all(const Arguments& a) {
     const int64_t width = smaller(columns, TASK);
     int64_t height = smaller(rows, ceil_div(TASK, width));
     if (height < rows) height = ceil_div(height, SQUARE) * SQUARE;
-    const int64_t across = ceil_div(columns, width), down = ceil_div(rows, height), parts = across * down;
+    const int64_t across = ceil_div(columns, width), down = ceil_div(rows, height),
+                  parts = across * down;
     const int64_t group = parts > 1 ? 1 : smaller(tiles, ceil_div(TASK, rows * columns));
     parallel_for(ceil_div(tiles, group) * parts, [&](int64_t task) {
         const int64_t part = task % parts, r = part / across * height, c = part % across * width;
-        const Tile tile = {smaller(height, rows - r), smaller(width, columns - c),
-                           s[axes - 2], s[axes - 1], t[axes - 2], t[axes - 1]};
+        const Tile tile = {smaller(height, rows - r),
+                           smaller(width, columns - c),
+                           s[axes - 2],
+                           s[axes - 1],
+                           t[axes - 2],
+                           t[axes - 1]};
         const int64_t first = task / parts * group, last = smaller(tiles, first + group);
         int64_t at[MAX_AXES], rest = first;
         int64_t from = r * tile.xr + c * tile.xc, to = r * tile.yr + c * tile.yc;
@@ -108,9 +118,12 @@ void copy_all(const Arguments& a) {
 
 void copy(const Arguments& a) {
     switch (a.integers[0]) {
-        case 1: return copy_all<uint8_t>(a);
-        case 4: return copy_all<uint32_t>(a);
-        default: return copy_all<uint64_t>(a);
+        case 1:
+            return copy_all<uint8_t>(a);
+        case 4:
+            return copy_all<uint32_t>(a);
+        default:
+            return copy_all<uint64_t>(a);
     }
 }
 
@@ -126,4 +139,5 @@ void zero(const Arguments& a) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(copy, {"copy", shoestring::SHOESTRING_ISA::copy}, {"zero", shoestring::SHOESTRING_ISA::zero})
+SHOESTRING_KERNELS(copy, {"copy", shoestring::SHOESTRING_ISA::copy},
+                   {"zero", shoestring::SHOESTRING_ISA::zero})

@@ -1,11 +1,12 @@
-// Random numbers from a counter: Philox4x32-10 (Salmon et al. 2011). Four elements per counter value; see ops/random.py.
+// Random numbers from a counter: Philox4x32-10 (Salmon et al. 2011). Four elements per counter
+// value; see ops/random.py.
 //
-//     uniform    buffers key (uint64[2] = seed, draw), y          integers count
-//     normal     buffers key, y                                   integers count
-//     bernoulli  buffers key, p, y      y = uniform < p           integers count, stride of p (0 or 1)
+//     uniform    buffers key (uint64[2] = seed, draw), y     integers count
+//     normal     buffers key, y                              integers count
+//     bernoulli  buffers key, p, y: y = uniform < p          integers count, stride of p (0 or 1)
 //
-// BLOCK counter values are worked on side by side, so that the ten rounds become vector code. A task is a fixed range of
-// elements; none depends on another.
+// BLOCK counter values are worked on side by side, so that the ten rounds become vector code. A
+// task is a fixed range of elements; none depends on another.
 #include "../backends/cpu/kernel.h"
 
 namespace shoestring {
@@ -39,9 +40,12 @@ void random_words(const uint64_t* key, uint64_t first_block, uint32_t* word) {
     }
 }
 
-float as_uniform(uint32_t word) { return static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24f; }
+float as_uniform(uint32_t word) {
+    return static_cast<float>(static_cast<int32_t>(word >> 8)) * 0x1p-24f;
+}
 
-// log of (word + 1) 2^-32, in (0, 1]. w + 1 = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2 atanh(z), z = (m-1)/(m+1).
+// log of (word + 1) 2^-32, in (0, 1]. w + 1 = m 2^e with m in [sqrt(1/2), sqrt(2)); log m = 2
+// atanh(z), z = (m-1)/(m+1).
 double log_of_word(uint32_t word) {
     const double value = static_cast<double>(word) + 1.0;
     uint64_t bits;
@@ -52,16 +56,20 @@ double log_of_word(uint32_t word) {
     double m;
     __builtin_memcpy(&m, &bits, 8);
     const double z = (m - 1.0) / (m + 1.0), q = z * z;
-    const double series = 1.0 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11)))));
+    const double series =
+        1.0 + q * (1.0 / 3 + q * (1.0 / 5 + q * (1.0 / 7 + q * (1.0 / 9 + q * (1.0 / 11)))));
     return 2.0 * z * series + static_cast<double>(e - 32) * 0.6931471805599453;
 }
 
-// cos and sin of 2 pi turn, turn in [0, 1): the nearest quarter turn, and Taylor series for the rest, at most pi/4.
+// cos and sin of 2 pi turn, turn in [0, 1): the nearest quarter turn, and Taylor series for the
+// rest, at most pi/4.
 void cos_sin(float turn, float* c, float* s) {
     const int32_t quarter = static_cast<int32_t>(turn * 4.0f + 0.5f);
     const float x = (turn - static_cast<float>(quarter) * 0.25f) * 6.2831853071795865f, q = x * x;
-    const float sine = x * (1.0f + q * (-1.0f / 6 + q * (1.0f / 120 + q * (-1.0f / 5040 + q * (1.0f / 362880)))));
-    const float cosine = 1.0f + q * (-0.5f + q * (1.0f / 24 + q * (-1.0f / 720 + q * (1.0f / 40320))));
+    const float sine =
+        x * (1.0f + q * (-1.0f / 6 + q * (1.0f / 120 + q * (-1.0f / 5040 + q * (1.0f / 362880)))));
+    const float cosine =
+        1.0f + q * (-0.5f + q * (1.0f / 24 + q * (-1.0f / 720 + q * (1.0f / 40320))));
     const bool swap = quarter & 1;
     const float a = swap ? sine : cosine, b = swap ? cosine : sine;
     *c = (quarter + 1) & 2 ? -a : a;
@@ -109,8 +117,11 @@ void bernoulli(const Arguments& a) {
     const int64_t stride = a.integers[1];
     float* y = static_cast<float*>(a.buffers[2]);
     for_words(a, [&](int64_t first, int64_t n, const uint32_t* word) {
-        if (stride) for (int64_t i = 0; i < n; ++i) y[first + i] = as_uniform(word[i]) < p[first + i] ? 1.0f : 0.0f;
-        else for (int64_t i = 0; i < n; ++i) y[first + i] = as_uniform(word[i]) < p[0] ? 1.0f : 0.0f;
+        if (stride)
+            for (int64_t i = 0; i < n; ++i)
+                y[first + i] = as_uniform(word[i]) < p[first + i] ? 1.0f : 0.0f;
+        else
+            for (int64_t i = 0; i < n; ++i) y[first + i] = as_uniform(word[i]) < p[0] ? 1.0f : 0.0f;
     });
 }
 

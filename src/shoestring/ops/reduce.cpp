@@ -1,26 +1,39 @@
-// Reductions: y[k] = combine of x[k, r] over all reduced places r. x has any strides, y is contiguous.
+// Reductions: y[k] = combine of x[k, r] over all reduced places r. x has any strides, y is
+// contiguous.
 //
-//     sum       buffers x, y       end 0: float -> float, else -> int64; end 1: divided by reals[0], as float
+//     sum       buffers x, y       end 0: float -> float, else -> int64
+//                                  end 1: divided by reals[0], as float
 //     squares   buffers x, m, y    float: sum over r of (x[k, r] - m[k])^2, divided by reals[0]
 //     norm      buffers x, y       float: square root of the sum of x[k, r]^2
 //     prod      buffers x, y       float
 //     max, min  buffers x, y       T -> T; NaN wins
 //
-// after y: a workspace of slices * outputs * 8 bytes, if slices > 1. Integers: reduce.h. Reals: divisor.
+// after y: a workspace of slices * outputs * 8 bytes, if slices > 1. Integers: reduce.h. Reals:
+// divisor.
 //
-// Partial sums are float for at most FLUSH terms and then go into a double, so that the error of a sum does not grow
-// with its length. Long reductions to few outputs are cut into slices (by the launch, from the shapes alone), whose
-// results are combined in order. A task is about TASK elements.
+// Partial sums are float for at most FLUSH terms and then go into a double, so that the error of a
+// sum does not grow with its length. Long reductions to few outputs are cut into slices (by the
+// launch, from the shapes alone), whose results are combined in order. A task is about TASK
+// elements.
 #include "reduce.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
 namespace {
 
-template <class T> struct Number { using Lane = int64_t; using Total = int64_t; };
-template <> struct Number<float> { using Lane = float; using Total = double; };
+template <class T>
+struct Number {
+    using Lane = int64_t;
+    using Total = int64_t;
+};
+template <>
+struct Number<float> {
+    using Lane = float;
+    using Total = double;
+};
 
-template <class T> struct Sum {
+template <class T>
+struct Sum {
     using In = T;
     using Lane = typename Number<T>::Lane;
     using Total = typename Number<T>::Total;
@@ -51,13 +64,15 @@ struct Product {
     static double start() { return 1; }
     static double add(double a, float v, float) { return a * static_cast<double>(v); }
     static double join(double a, double b) { return a * b; }
-    static void store(void* y, int64_t k, double a, int64_t, double) { static_cast<float*>(y)[k] = static_cast<float>(a); }
+    static void store(void* y, int64_t k, double a, int64_t, double) {
+        static_cast<float*>(y)[k] = static_cast<float>(a);
+    }
 };
 
 // `width` outputs, s apart in x: terms [begin, end) of each.
 template <class R>
-void fold_columns(const typename R::In* x, const Axes& reduced, int64_t begin, int64_t end, int64_t s, int64_t width,
-                  const float* m, typename R::Total* totals) {
+void fold_columns(const typename R::In* x, const Axes& reduced, int64_t begin, int64_t end,
+                  int64_t s, int64_t width, const float* m, typename R::Total* totals) {
     typename R::Lane lanes[COLUMNS];
     for (int64_t c = 0; c < width; ++c) {
         lanes[c] = R::start();
@@ -89,20 +104,24 @@ void reduce(const Arguments& a, bool centred = false) {
     const typename R::In* x = static_cast<const typename R::In*>(a.buffers[0]);
     const float* mean = centred ? static_cast<const float*>(a.buffers[1]) : nullptr;
     void* y = a.buffers[centred ? 2 : 1];
-    typename R::Total* partial = static_cast<typename R::Total*>(job.slices > 1 ? a.buffers[centred ? 3 : 2] : nullptr);
+    typename R::Total* partial =
+        static_cast<typename R::Total*>(job.slices > 1 ? a.buffers[centred ? 3 : 2] : nullptr);
     auto keep = [&](int64_t slice, int64_t k, typename R::Total total) {
         if (partial) partial[slice * job.outputs + k] = total;
         else R::store(y, k, total, job.end, a.reals[0]);
     };
     const int64_t length = ceil_div(job.terms, job.slices);
-    const int64_t group = job.slices > 1 ? 1 : smaller(job.places, ceil_div(TASK, job.width * length));
+    const int64_t group =
+        job.slices > 1 ? 1 : smaller(job.places, ceil_div(TASK, job.width * length));
     parallel_for(ceil_div(job.places, group) * job.slices, [&](int64_t task) {
-        const int64_t slice = task % job.slices, begin = slice * length, end = smaller(job.terms, begin + length);
+        const int64_t slice = task % job.slices, begin = slice * length,
+                      end = smaller(job.terms, begin + length);
         const int64_t first = task / job.slices * group, last = job.kept.count - 1;
         Walk walk = job.walk(first);
         for (int64_t place = first; place < smaller(job.places, first + group); ++place) {
             if (job.columns) {
-                const int64_t c0 = place % job.across * job.width, count = smaller(job.width, job.kept.n[last] - c0);
+                const int64_t c0 = place % job.across * job.width,
+                              count = smaller(job.width, job.kept.n[last] - c0);
                 const int64_t s = job.kept.s[last], t = job.kept.t[last];
                 typename R::Total totals[COLUMNS];
                 float m[COLUMNS];
@@ -111,24 +130,30 @@ void reduce(const Arguments& a, bool centred = false) {
                 for (int64_t c = 0; c < count; ++c) keep(slice, walk.y + (c0 + c) * t, totals[c]);
                 if (place % job.across == job.across - 1) walk.next();
             } else {
-                keep(slice, walk.y, fold_row<R>(x + walk.x, job.reduced, begin, end, mean ? mean[walk.y] : 0));
+                keep(slice, walk.y,
+                     fold_row<R>(x + walk.x, job.reduced, begin, end, mean ? mean[walk.y] : 0));
                 walk.next();
             }
         }
     });
     for (int64_t k = 0; partial && k < job.outputs; ++k) {
         typename R::Total total = partial[k];
-        for (int64_t i = 1; i < job.slices; ++i) total = R::join(total, partial[i * job.outputs + k]);
+        for (int64_t i = 1; i < job.slices; ++i)
+            total = R::join(total, partial[i * job.outputs + k]);
         R::store(y, k, total, job.end, a.reals[0]);
     }
 }
 
 void sum(const Arguments& a) {
     switch (a.integers[0]) {
-        case 0: return reduce<Sum<float>>(a);
-        case 1: return reduce<Sum<int64_t>>(a);
-        case 2: return reduce<Sum<int32_t>>(a);
-        default: return reduce<Sum<uint8_t>>(a);
+        case 0:
+            return reduce<Sum<float>>(a);
+        case 1:
+            return reduce<Sum<int64_t>>(a);
+        case 2:
+            return reduce<Sum<int32_t>>(a);
+        default:
+            return reduce<Sum<uint8_t>>(a);
     }
 }
 
@@ -139,10 +164,14 @@ void prod(const Arguments& a) { reduce<Product>(a); }
 template <bool MAX>
 void extreme(const Arguments& a) {
     switch (a.integers[0]) {
-        case 0: return reduce<Extreme<float, MAX>>(a);
-        case 1: return reduce<Extreme<int64_t, MAX>>(a);
-        case 2: return reduce<Extreme<int32_t, MAX>>(a);
-        default: return reduce<Extreme<uint8_t, MAX>>(a);
+        case 0:
+            return reduce<Extreme<float, MAX>>(a);
+        case 1:
+            return reduce<Extreme<int64_t, MAX>>(a);
+        case 2:
+            return reduce<Extreme<int32_t, MAX>>(a);
+        default:
+            return reduce<Extreme<uint8_t, MAX>>(a);
     }
 }
 
@@ -150,7 +179,9 @@ void extreme(const Arguments& a) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(reduce, {"sum", shoestring::SHOESTRING_ISA::sum}, {"squares", shoestring::SHOESTRING_ISA::squares},
-                   {"norm", shoestring::SHOESTRING_ISA::norm}, {"prod", shoestring::SHOESTRING_ISA::prod},
+SHOESTRING_KERNELS(reduce, {"sum", shoestring::SHOESTRING_ISA::sum},
+                   {"squares", shoestring::SHOESTRING_ISA::squares},
+                   {"norm", shoestring::SHOESTRING_ISA::norm},
+                   {"prod", shoestring::SHOESTRING_ISA::prod},
                    {"max", shoestring::SHOESTRING_ISA::extreme<true>},
                    {"min", shoestring::SHOESTRING_ISA::extreme<false>})

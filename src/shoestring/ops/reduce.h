@@ -1,11 +1,14 @@
-// What reduce.cpp and position.cpp share: where the terms of a reduction are, and how one output is combined.
+// What reduce.cpp and position.cpp share: where the terms of a reduction are, and how one output is
+// combined.
 //
-// integers of every entry: type (0 float, 1 int64, 2 int32, 3 uint8 or bool), what to do at the end, by columns?,
-//                          slices, kept axes A >= 1, reduced axes B >= 1, n[A], s[A], t[A] (size, stride in x, stride
-//                          in y), n[B], s[B]; strides in elements
+// integers of every entry:
+//     type (0 float, 1 int64, 2 int32, 3 uint8 or bool), what to do at the end, by columns?,
+//     slices, kept axes A >= 1, reduced axes B >= 1,
+//     n[A], s[A], t[A] (size, stride in x, stride in y), n[B], s[B]; strides in elements
 //
-// By rows: x is densest along its last reduced axis; one output at a time, LANES partial results side by side.
-// By columns: x is densest along its last kept axis; COLUMNS outputs at a time, one partial result for each.
+// By rows: x is densest along its last reduced axis; one output at a time, LANES partial results
+// side by side. By columns: x is densest along its last kept axis; COLUMNS outputs at a time, one
+// partial result for each.
 #pragma once
 #include "../backends/cpu/kernel.h"
 
@@ -20,7 +23,7 @@ inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct Axes {
     int64_t count;
-    const int64_t *n, *s, *t;             // sizes, strides in x, strides in y (kept axes only)
+    const int64_t *n, *s, *t;  // sizes, strides in x, strides in y (kept axes only)
     int64_t size() const {
         int64_t product = 1;
         for (int64_t k = 0; k < count; ++k) product *= n[k];
@@ -28,7 +31,8 @@ struct Axes {
     }
 };
 
-// Steps through the first `count` axes in row-major order; x and y are the offsets of the current place.
+// Steps through the first `count` axes in row-major order; x and y are the offsets of the current
+// place.
 struct Walk {
     Axes axes;
     int64_t at[MAX_AXES], x, y;
@@ -56,7 +60,7 @@ struct Walk {
 
 struct Job {
     Axes kept, reduced;
-    int64_t end;                          // what to do with a total: as the entry says
+    int64_t end;  // what to do with a total: as the entry says
     bool columns;
     int64_t slices, outputs, terms;
     // `places` units of work, `width` outputs each (1 by rows), `across` of them side by side
@@ -75,14 +79,30 @@ struct Job {
     Walk walk(int64_t place) const { return Walk(kept, kept.count - columns, place / across); }
 };
 
-template <class T> struct Lowest { static T value() { return static_cast<T>(T(1) << (sizeof(T) * 8 - 1)); } };
-template <> struct Lowest<uint8_t> { static uint8_t value() { return 0; } };
-template <> struct Lowest<float> { static float value() { return -__builtin_inff(); } };
-template <class T> struct Highest { static T value() { return static_cast<T>(~Lowest<T>::value()); } };
-template <> struct Highest<float> { static float value() { return __builtin_inff(); } };
+template <class T>
+struct Lowest {
+    static T value() { return static_cast<T>(T(1) << (sizeof(T) * 8 - 1)); }
+};
+template <>
+struct Lowest<uint8_t> {
+    static uint8_t value() { return 0; }
+};
+template <>
+struct Lowest<float> {
+    static float value() { return -__builtin_inff(); }
+};
+template <class T>
+struct Highest {
+    static T value() { return static_cast<T>(~Lowest<T>::value()); }
+};
+template <>
+struct Highest<float> {
+    static float value() { return __builtin_inff(); }
+};
 
 // The largest (or smallest) value. A NaN wins, and stays.
-template <class T, bool MAX> struct Extreme {
+template <class T, bool MAX>
+struct Extreme {
     using In = T;
     using Lane = T;
     using Total = T;
@@ -93,7 +113,8 @@ template <class T, bool MAX> struct Extreme {
     static void store(void* y, int64_t k, T a, int64_t, double) { static_cast<T*>(y)[k] = a; }
 };
 
-// All lanes together, and every lane back at its start. 32 lanes fold in halves; fewer, one after the other.
+// All lanes together, and every lane back at its start. 32 lanes fold in halves; fewer, one after
+// the other.
 template <class R>
 typename R::Total fold_lanes(typename R::Lane* lanes, int64_t used) {
     typename R::Total total = R::start();
@@ -110,10 +131,11 @@ typename R::Total fold_lanes(typename R::Lane* lanes, int64_t used) {
     return total;
 }
 
-// One output: terms [begin, end) of those at x. R says what to combine: a Lane takes terms, a Total takes lanes, both
-// start at the neutral element.
+// One output: terms [begin, end) of those at x. R says what to combine: a Lane takes terms, a Total
+// takes lanes, both start at the neutral element.
 template <class R>
-typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t begin, int64_t end, float m) {
+typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t begin, int64_t end,
+                           float m) {
     const int64_t last = reduced.count - 1, n = reduced.n[last], s = reduced.s[last];
     typename R::Lane lanes[LANES];
     typename R::Total total = R::start();
@@ -131,11 +153,14 @@ typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t
             int64_t j = 0;
             if (s == 1) {
                 for (; j + LANES <= count; j += LANES)
-                    for (int64_t l = 0; l < LANES; ++l) lanes[l] = R::add(lanes[l], p[done + j + l], m);
-                for (int64_t l = 0; l < count - j; ++l) lanes[l] = R::add(lanes[l], p[done + j + l], m);
+                    for (int64_t l = 0; l < LANES; ++l)
+                        lanes[l] = R::add(lanes[l], p[done + j + l], m);
+                for (int64_t l = 0; l < count - j; ++l)
+                    lanes[l] = R::add(lanes[l], p[done + j + l], m);
                 j = count;
             }
-            for (; j < count; ++j) lanes[j % LANES] = R::add(lanes[j % LANES], p[(done + j) * s], m);
+            for (; j < count; ++j)
+                lanes[j % LANES] = R::add(lanes[j % LANES], p[(done + j) * s], m);
             done += count;
             added += ceil_div(count, LANES);
             if (added >= FLUSH || i + done == end) {

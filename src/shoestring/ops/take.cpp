@@ -1,14 +1,16 @@
-// Picking rows by index, and adding rows up by index. a: axes before, b: axes after the indexed one, of size n.
+// Picking rows by index, and adding rows up by index. a: axes before, b: axes after the indexed
+// one, of size n.
 //
 //     take      buffers x [a][n][b], indices [m], y [a][m][b]
-//               integers item size (1, 4, 8), index size (8, 4: signed; 1: unsigned), float?, a, n, m, b
+//               integers item size (1, 4, 8), index size (8, 4, 1: unsigned), float?, a, n, m, b
 //               y[a][i][b] = x[a][indices[i]][b]; an index outside [0, n) gives NaN, 0 if not float
 //     put_add   buffers x [a][m][b], indices [m], y [a][n][b]     float32
 //               integers index size, a, n, m, b
 //               y[a][j][b] = sum over i with indices[i] = j of x[a][i][b]; others add nothing
 //
-// A task of take is a block of rows i; a task of put_add is a block of columns b of one a, which it clears and then
-// adds to in the order of i: no two tasks write to one place, and the order of a sum never changes.
+// A task of take is a block of rows i; a task of put_add is a block of columns b of one a, which it
+// clears and then adds to in the order of i: no two tasks write to one place, and the order of a
+// sum never changes.
 #include <cstring>
 
 #include "../backends/cpu/kernel.h"
@@ -51,9 +53,12 @@ void take_rows(const Arguments& args, T outside) {
 
 void take(const Arguments& args) {
     switch (args.integers[0]) {
-        case 1: return take_rows<uint8_t>(args, 0);
-        case 4: return take_rows<uint32_t>(args, args.integers[2] ? 0x7fc00000u : 0u);
-        default: return take_rows<uint64_t>(args, 0);
+        case 1:
+            return take_rows<uint8_t>(args, 0);
+        case 4:
+            return take_rows<uint32_t>(args, args.integers[2] ? 0x7fc00000u : 0u);
+        default:
+            return take_rows<uint64_t>(args, 0);
     }
 }
 
@@ -63,10 +68,12 @@ void put_add(const Arguments& args) {
     float* y = static_cast<float*>(args.buffers[2]);
     const int64_t blocks = ceil_div(b, COLUMNS);
     parallel_for(a * blocks, [&](int64_t task) {
-        const int64_t outer = task / blocks, first = task % blocks * COLUMNS, width = smaller(COLUMNS, b - first);
+        const int64_t outer = task / blocks, first = task % blocks * COLUMNS,
+                      width = smaller(COLUMNS, b - first);
         float* to = y + outer * n * b + first;
         const float* from = x + outer * m * b + first;
-        for (int64_t j = 0; j < n; ++j) std::memset(to + j * b, 0, static_cast<size_t>(width) * sizeof(float));
+        for (int64_t j = 0; j < n; ++j)
+            std::memset(to + j * b, 0, static_cast<size_t>(width) * sizeof(float));
         for (int64_t i = 0; i < m; ++i) {
             const int64_t j = index_at(args.buffers[1], k[0], i);
             if (j < 0 || j >= n) continue;
@@ -79,4 +86,5 @@ void put_add(const Arguments& args) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(take, {"take", shoestring::SHOESTRING_ISA::take}, {"put_add", shoestring::SHOESTRING_ISA::put_add})
+SHOESTRING_KERNELS(take, {"take", shoestring::SHOESTRING_ISA::take},
+                   {"put_add", shoestring::SHOESTRING_ISA::put_add})
