@@ -141,7 +141,7 @@ def test_reductions(name, data):
         else:
             want = plain.get(name, getattr(np, name, None))(double, op.axes, keepdims=op.keepdims)
     found = run_launch(op, [x])[0]
-    assert found.shape == want.shape == op.reference(x).shape
+    assert found.shape == want.shape == op.shape(x.shape)
     with np.errstate(over="ignore"):
         assert np.allclose(found, np.float32(want), rtol=1e-4, atol=1e-6, equal_nan=True)
     assert np.allclose(op.reference(double), want, rtol=1e-9, atol=1e-12, equal_nan=True)

@@ -39,7 +39,6 @@ def test_gradients_of_first_and_second_order_equal_central_differences(cls, case
 
 @pytest.mark.parametrize(("cls", "case"), CASES)
 def test_cpu_kernel_equals_reference(cls, case):
-    pytest.importorskip("shoestring.backends.cpu._native")
     testing.check_kernel(cls, case)
 
 
@@ -50,5 +49,4 @@ def test_view_places_the_elements_of_the_reference(cls, case):
 
 @pytest.mark.parametrize(("cls", "case"), [c for c in CASES if c.values[0].kind == "expr"])
 def test_special_values(cls, case):
-    pytest.importorskip("shoestring.backends.cpu._native")
     testing.check_special(cls, case)
