@@ -25,7 +25,9 @@ def array(*values):
 
 def same(tensor, *values):
     found = tensor.numpy() if isinstance(tensor, ss.Tensor) else tensor
-    np.testing.assert_array_equal(found, np.array(values[0] if len(values) == 1 else values, np.float32))
+    np.testing.assert_array_equal(
+        found, np.array(values[0] if len(values) == 1 else values, np.float32)
+    )
 
 
 def parameter(*values):
@@ -175,9 +177,9 @@ def test_halves_swapped_and_a_transpose_of_itself():
     x.assign(ss.concat([now[4:8], now[0:4]]))
     same(x, 5, 6, 7, 8, 1, 2, 3, 4)
     y = ss.Variable(np.arange(9, dtype=np.float32).reshape(3, 3))
-    y.assign(y.T)                                                # a view of the very home it overwrites
+    y.assign(y.T)  # a view of the very home it overwrites
     same(y, np.arange(9).reshape(3, 3).T)
-    y.assign(y - y[0:1])                                         # elementwise, but reads another row of its home
+    y.assign(y - y[0:1])  # elementwise, but reads another row of its home
     same(y, [[0, 0, 0], [1, 1, 1], [2, 2, 2]])
 
 
@@ -205,7 +207,7 @@ def test_slice_writes_and_in_place_arithmetic_while_older_values_are_alive():
     x += 1
     x[0] = 9
     same(x, 9, 21, 31, 5)
-    x[:3] *= 10                                                  # one change, applied once
+    x[:3] *= 10  # one change, applied once
     same(x, 90, 210, 310, 5)
     p = parameter(1, 2)
     before = p.detach()
@@ -271,7 +273,7 @@ def test_accumulation_over_three_backwards_is_bounded():
     old = p.grad
     (p * p).sum().backward()
     p.grad.numpy()
-    same(old, total)                                             # a kept gradient keeps its value
+    same(old, total)  # a kept gradient keeps its value
     assert ss.stats()["plans"] <= 7
 
 
@@ -359,7 +361,7 @@ def test_an_epoch_is_one_plan_and_one_for_the_last_batch_at_any_learning_rate():
     optimizer, want = ss.SGD([p], lr=0.1), np.ones(2, np.float32)
     for i in range(0, 48, 4):
         optimizer.lr = 0.1 / (i + 1)
-        x = data[i:i + 4]
+        x = data[i : i + 4]
         assert np.shares_memory(x.realize(), data.realize())
         (x * p).sum().backward()
         optimizer.step()
@@ -389,7 +391,7 @@ def test_the_key_sees_aliasing_outputs_and_layout():
 
 
 def test_the_key_sees_which_store_writes_where():
-    for crossed in (False, True, False):                         # the same ops on the same leaves, other homes
+    for crossed in (False, True, False):  # the same ops on the same leaves, other homes
         p, q = ss.Variable(array(1, 2)), ss.Variable(array(3, 4))
         a, b = p * 2, q * 2
         first, second = (q, p) if crossed else (p, q)
@@ -466,7 +468,7 @@ def test_lingering_notebook_variables_do_not_grow_memory():
         if k >= 9:
             gc.collect()
             objects.append(len(gc.get_objects()))
-    assert (objects[-1] - objects[0]) / 20 < 20                  # two handles and their nodes, no graph
+    assert (objects[-1] - objects[0]) / 20 < 20  # two handles and their nodes, no graph
     assert all(t.node.op is None for t in held)
 
 
@@ -501,8 +503,10 @@ def test_a_gradients_memory_is_free_after_its_update():
 # ---- failures --------------------------------------------------------------------------------------------------------
 def failing(kind):
     """A tensor whose computation fails."""
+
     def reference(*xs):
         raise kind
+
     return reference
 
 
@@ -535,7 +539,7 @@ def test_an_error_record_stops_the_plan_before_anything_is_stored():
     p.assign(p * 0 + p_bad)
     with pytest.raises(DataError, match="the ratio is infinite at position 0"):
         p.numpy()
-    same(p, 1, 2)                                                # the update is dropped, the program goes on
+    same(p, 1, 2)  # the update is dropped, the program goes on
 
 
 def test_after_an_error_record_the_program_goes_on():
@@ -560,7 +564,7 @@ def test_ctrl_c_after_the_first_store_waits_for_the_end():
 
     def run(self, values, guard, suspects):
         found = real(self, values, guard, suspects)
-        os.kill(os.getpid(), signal.SIGINT)                      # arrives while the guard holds
+        os.kill(os.getpid(), signal.SIGINT)  # arrives while the guard holds
         return found
 
     runtime.flush.__globals__["Executable"].run = run
@@ -586,6 +590,7 @@ def compiled_pair(lr=0.1, momentum=0.9):
         optimizer.step()
         optimizer.zero_grad()
         return loss, y
+
     return p, optimizer, step
 
 
@@ -599,7 +604,9 @@ def test_a_compiled_step_has_the_bits_of_the_plain_loop():
         for k, x in enumerate(batches):
             optimizer.lr = 0.1 / (k + 1)
             kept.append(run(ss.tensor(x)))
-        results.append(([(a.numpy().tobytes(), b.numpy().tobytes()) for a, b in kept], p.numpy().tobytes()))
+        results.append(
+            ([(a.numpy().tobytes(), b.numpy().tobytes()) for a, b in kept], p.numpy().tobytes())
+        )
     assert results[0] == results[1]
     assert run.traces == 1
 
@@ -656,6 +663,7 @@ def test_an_exception_inside_a_trace_undoes_it(where):
         def here():
             if next(points) == where:
                 raise RuntimeError("of the user")
+
         here()
         loss = (p * x).sum()
         here()
@@ -689,7 +697,7 @@ def test_numbers_are_inputs_and_gradients_stay_with_the_caller():
     for _ in range(4):
         grow(ss.tensor(array(1, 3)))
     same(p.grad, 4, 12)
-    assert grow.traces == 2                                      # empty, then adding
+    assert grow.traces == 2  # empty, then adding
 
 
 def test_a_store_that_fails_says_that_the_state_is_torn(monkeypatch):

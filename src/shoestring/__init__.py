@@ -1,6 +1,6 @@
 """Shoestring: neural networks, trained from scratch on the graphics card you already own.
 
-    import shoestring as ss
+import shoestring as ss
 """
 
 from . import config, data, errors, io, models, nn, ops, optim, runtime, testing
@@ -18,15 +18,56 @@ from .tensor import Parameter, Tensor, Variable, no_grad, tensor
 
 __version__ = "0.1.0"
 runtime.session.check = config.load()["CHECK"]
-__all__ = ["SGD", "Adam", "AdamW", "DataLoader", "Parameter", "ShoestringError", "Tensor", "Variable", "bool_",
-           "check_nan_gradients", "clip_grad_norm_", "config", "data", "debug", "default_device", "errors", "float32", "float64",
-           "int32", "int64", "io", "load", "models", "nn", "no_grad", "ops", "optim", "print_tensor_stats", "reset_stats",
-           "save", "set_threads", "stats", "tensor", "testing", "threads", "uint8", *_functions, *_layers]
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "DataLoader",
+    "Parameter",
+    "ShoestringError",
+    "Tensor",
+    "Variable",
+    "bool_",
+    "check_nan_gradients",
+    "clip_grad_norm_",
+    "config",
+    "data",
+    "debug",
+    "default_device",
+    "errors",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "io",
+    "load",
+    "models",
+    "nn",
+    "no_grad",
+    "ops",
+    "optim",
+    "print_tensor_stats",
+    "reset_stats",
+    "save",
+    "set_threads",
+    "stats",
+    "tensor",
+    "testing",
+    "threads",
+    "uint8",
+    *_functions,
+    *_layers,
+]
 
 
 def __getattr__(name: str):
     if name.startswith("__"):
         raise AttributeError(name)
     close = errors.nearest(name, __all__)
-    errors.fail("value/name.unknown", f"shoestring has no name {name!r}", tensors={}, error=errors.NameUnknownError,
-                hint=f"ss.{close}" if close else "dir(ss) lists all names")
+    errors.fail(
+        "value/name.unknown",
+        f"shoestring has no name {name!r}",
+        tensors={},
+        error=errors.NameUnknownError,
+        hint=f"ss.{close}" if close else "dir(ss) lists all names",
+    )

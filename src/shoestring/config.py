@@ -35,10 +35,24 @@ def device_name(text: str) -> str:
 
 
 SWITCHES = (
-    Switch("DEVICE", "auto, cpu or reference", "auto", device_name, "where new tensors go; auto is the best device there is"),
+    Switch(
+        "DEVICE",
+        "auto, cpu or reference",
+        "auto",
+        device_name,
+        "where new tensors go; auto is the best device there is",
+    ),
     Switch("DATA", "a folder", "", str, "where data sets are looked for first, such as mnist.npz"),
-    Switch("CACHE", "a folder", "", str, "where downloads are kept; default: the system's place for caches"),
-    Switch("CHECK", "0 or 1", False, yes_or_no, "verify the graph after every pass of the compiler"),
+    Switch(
+        "CACHE",
+        "a folder",
+        "",
+        str,
+        "where downloads are kept; default: the system's place for caches",
+    ),
+    Switch(
+        "CHECK", "0 or 1", False, yes_or_no, "verify the graph after every pass of the compiler"
+    ),
 )
 
 
@@ -53,18 +67,32 @@ def load(environment: Any = None) -> dict[str, Any]:
         switch = known.get(name)
         if switch is None:
             close = nearest(name, known)
-            fail("value/config.unknown", f"there is no switch {name}", tensors={}, error=ConfigError,
-                 cause=f"the switches are {', '.join(known)}", hint=f"{close}=..." if close else f"unset {name}")
+            fail(
+                "value/config.unknown",
+                f"there is no switch {name}",
+                tensors={},
+                error=ConfigError,
+                cause=f"the switches are {', '.join(known)}",
+                hint=f"{close}=..." if close else f"unset {name}",
+            )
         try:
             values[switch.name] = switch.read(text)
         except ValueError:
-            fail("value/config.value", f"{name} is {text!r}", tensors={}, error=ConfigError,
-                 expected=f"{switch.allowed}, got {text!r}", hint=f"{name}={switch.default if switch.default else 0}")
+            fail(
+                "value/config.value",
+                f"{name} is {text!r}",
+                tensors={},
+                error=ConfigError,
+                expected=f"{switch.allowed}, got {text!r}",
+                hint=f"{name}={switch.default if switch.default else 0}",
+            )
     return values
 
 
 def table() -> str:
     """The switches as a Markdown table."""
-    rows = [f"| `SHOESTRING_{s.name}` | {s.allowed} | {s.default or ('0' if s.default is False else '')} | {s.about} |"
-            for s in SWITCHES]
+    rows = [
+        f"| `SHOESTRING_{s.name}` | {s.allowed} | {s.default or ('0' if s.default is False else '')} | {s.about} |"
+        for s in SWITCHES
+    ]
     return "\n".join(["| switch | value | default | what it does |", "|---|---|---|---|", *rows])

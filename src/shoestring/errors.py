@@ -82,8 +82,14 @@ class ConfigError(ShoestringError, ValueError):
     """An environment variable SHOESTRING_* is unknown or has a bad value."""
 
 
-BY_STAGE = dict(shape=ShapeError, type=DTypeError, data=DataError, compile=CompileError, launch=DeviceError,
-                value=ArgumentError)
+BY_STAGE = dict(
+    shape=ShapeError,
+    type=DTypeError,
+    data=DataError,
+    compile=CompileError,
+    launch=DeviceError,
+    value=ArgumentError,
+)
 
 
 class Context:
@@ -94,12 +100,23 @@ class Context:
 
 
 context = Context()
-hooks: list = []                    # called with the error before it is raised; see debug.on_failure
+hooks: list = []  # called with the error before it is raised; see debug.on_failure
 
 
-def fail(place: str, what: str, *, op: str = "", tensors: Any = None, expected: str = "", cause: str = "",
-         hint: str = "", error: type[ShoestringError] | None = None, layer: Any = None, line: str = "",
-         source: BaseException | None = None) -> NoReturn:
+def fail(
+    place: str,
+    what: str,
+    *,
+    op: str = "",
+    tensors: Any = None,
+    expected: str = "",
+    cause: str = "",
+    hint: str = "",
+    error: type[ShoestringError] | None = None,
+    layer: Any = None,
+    line: str = "",
+    source: BaseException | None = None,
+) -> NoReturn:
     """Raise the error of `place`, in the project's one format.
 
     place     "stage/name", a literal; stage is one of STAGES
@@ -123,7 +140,9 @@ def fail(place: str, what: str, *, op: str = "", tensors: Any = None, expected: 
     kind = error or BY_STAGE[place.partition("/")[0]]
     problem = kind("\n".join(rows))
     problem.place, problem.what = place, what
-    problem.details = dict(op=op, layer=str(layer) if layer else "", line=line, tensors=shown, hint=hint)
+    problem.details = dict(
+        op=op, layer=str(layer) if layer else "", line=line, tensors=shown, hint=hint
+    )
     for hook in list(hooks):
         hook(problem)
     raise problem from source
@@ -154,7 +173,10 @@ def places() -> dict[str, str]:
     found: dict[str, str] = {}
     for path in sorted(pathlib.Path(PACKAGE).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "fail":
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "attr", getattr(node.func, "id", "")) == "fail"
+            ):
                 first = node.args[0] if node.args else None
                 if isinstance(first, ast.Constant) and isinstance(first.value, str):
                     found[first.value] = f"{path.relative_to(PACKAGE)}:{node.lineno}"

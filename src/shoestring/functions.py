@@ -66,14 +66,21 @@ def eye(n: int, dtype: Any = "float32", device: str | None = None) -> Tensor:
 # ---- random ----------------------------------------------------------------------------------------------------------
 def seed(value: int) -> None:
     """Start all random numbers over: draws on the device, initial weights, shuffling. value: from 0 to 2**63 - 1."""
-    if not isinstance(value, (int, np.integer)) or not 0 <= value < 2 ** 63:
-        fail("value/seed.range", f"a seed is a whole number from 0 to 2**63 - 1, got {value!r}", op="seed", tensors={},
-             hint="ss.seed(0)")
+    if not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
+        fail(
+            "value/seed.range",
+            f"a seed is a whole number from 0 to 2**63 - 1, got {value!r}",
+            op="seed",
+            tensors={},
+            hint="ss.seed(0)",
+        )
     runtime.random.seed, runtime.random.draws = int(value), 0
 
 
 def drawn(name: str, shape: tuple, device: str | None, *more: Node) -> Tensor:
-    return wrap(getattr(F, name)(runtime.random.key(device or default_device()), *more, to=sizes(shape)))
+    return wrap(
+        getattr(F, name)(runtime.random.key(device or default_device()), *more, to=sizes(shape))
+    )
 
 
 def uniform(*shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None) -> Tensor:
@@ -91,7 +98,13 @@ def normal(*shape: Any, mean: float = 0.0, std: float = 1.0, device: str | None 
 def bernoulli(*shape: Any, p: float = 0.5, device: str | None = None) -> Tensor:
     """1 with probability p, else 0, as float32: p = 0 never gives 1, p = 1 always does."""
     if not 0 <= p <= 1:
-        fail("value/bernoulli.p", f"a probability lies in [0, 1], got {p}", op="bernoulli", tensors={}, hint="p=0.5")
+        fail(
+            "value/bernoulli.p",
+            f"a probability lies in [0, 1], got {p}",
+            op="bernoulli",
+            tensors={},
+            hint="p=0.5",
+        )
     device = device or default_device()
     return drawn("bernoulli", shape, device, runtime.scalar(p, device=device))
 
@@ -102,6 +115,7 @@ def elementwise(name: str, doc: str) -> Callable[..., Tensor]:
         tensors = [t for t in (x, *others) if isinstance(t, Tensor)]
         like = tensors[0] if tensors else None
         return wrap(getattr(F, name)(*[node_of(t, like) for t in (x, *others)]))
+
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = doc
     return apply
@@ -117,12 +131,17 @@ cos = elementwise("cos", "Cosine of x in radians, elementwise.")
 erf = elementwise("erf", "Error function of x, elementwise.")
 sign = elementwise("sign", "-1, 0 or 1, elementwise.")
 maximum = elementwise("maximum", "The larger of a and b, elementwise, with broadcasting; NaN wins.")
-minimum = elementwise("minimum", "The smaller of a and b, elementwise, with broadcasting; NaN wins.")
+minimum = elementwise(
+    "minimum", "The smaller of a and b, elementwise, with broadcasting; NaN wins."
+)
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
     """a where `condition` holds, b elsewhere, with broadcasting. The side not taken gets gradient 0, never NaN."""
-    like = next((t for t in (a, b) if isinstance(t, Tensor)), condition if isinstance(condition, Tensor) else None)
+    like = next(
+        (t for t in (a, b) if isinstance(t, Tensor)),
+        condition if isinstance(condition, Tensor) else None,
+    )
     return wrap(F.where(node_of(condition, like), node_of(a, like), node_of(b, like)))
 
 
@@ -151,14 +170,22 @@ def concat(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) 
     """Tensors one after the other along `axis`; their other sizes are equal."""
     tensors = list(tensors)
     if not tensors:
-        fail("value/concat.empty", "there is nothing to concatenate", op="concat", tensors={}, hint="ss.concat([a, b])")
+        fail(
+            "value/concat.empty",
+            "there is nothing to concatenate",
+            op="concat",
+            tensors={},
+            hint="ss.concat([a, b])",
+        )
     axis = tensors[0]._axes(axis if dim is None else dim)[0]
     return wrap(F.concat(*[t.node for t in tensors], axis=axis))
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
-    return concat([t.unsqueeze(axis if dim is None else dim) for t in tensors], axis if dim is None else dim)
+    return concat(
+        [t.unsqueeze(axis if dim is None else dim) for t in tensors], axis if dim is None else dim
+    )
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
@@ -181,7 +208,9 @@ def mean(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> T
     return x.mean(axis, keepdims, **named)
 
 
-def var(x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 1, **named: Any) -> Tensor:
+def var(
+    x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 1, **named: Any
+) -> Tensor:
     """Variance over `axis`; see Tensor.var."""
     return x.var(axis, keepdims, correction, **named)
 
@@ -200,15 +229,25 @@ def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
     several = not isinstance(xs, Tensor)
     items = list(xs) if several else [xs]
     if y.shape != ():
-        fail("shape/grad.scalar", f"needs a scalar, got {list(y.shape)}", op="grad", tensors={"y": y.spec},
-             hint="ss.grad(y.sum(), x)")
+        fail(
+            "shape/grad.scalar",
+            f"needs a scalar, got {list(y.shape)}",
+            op="grad",
+            tensors={"y": y.spec},
+            hint="ss.grad(y.sum(), x)",
+        )
     nodes = [x.state.node if isinstance(x, Variable) else x.node for x in items]
     found = gradients(y.node, runtime.scalar(1.0, y.dtype, device=y.device), nodes)
     result = []
     for x, node in zip(items, nodes, strict=True):
         if not node.needs_grad:
-            fail("value/grad.constant", "x takes no gradient", op="grad", tensors={"x": x.spec},
-                 hint="ss.tensor(data, requires_grad=True)")
+            fail(
+                "value/grad.constant",
+                "x takes no gradient",
+                op="grad",
+                tensors={"x": x.spec},
+                hint="ss.tensor(data, requires_grad=True)",
+            )
         result.append(wrap(found[node]) if node in found else zeros_like(x))
     return result if several else result[0]
 
@@ -241,8 +280,13 @@ def lower_arguments(arguments: Sequence[Any]) -> tuple[list[Any], list[str]]:
             values.append(open_device(home).upload(as_data(argument, None, home)))
             devices.append(home)
         else:
-            fail("type/compile.argument", f"a compiled step takes tensors, arrays and numbers, got {type(argument).__name__}",
-                 op="compile", tensors={}, hint="use it inside the step as a closure instead of passing it")
+            fail(
+                "type/compile.argument",
+                f"a compiled step takes tensors, arrays and numbers, got {type(argument).__name__}",
+                op="compile",
+                tensors={},
+                hint="use it inside the step as a closure instead of passing it",
+            )
     return values, devices
 
 
@@ -263,14 +307,58 @@ def collect(result: Any) -> tuple[Callable, list[Node]]:
         starts = [int(s) for s in np.cumsum([0, *counts])]
 
         def rebuild(leaves: list) -> Any:
-            items = [build(leaves[s:s + n]) for (build, _), s, n in zip(parts, starts, counts, strict=False)]
+            items = [
+                build(leaves[s : s + n])
+                for (build, _), s, n in zip(parts, starts, counts, strict=False)
+            ]
             return type(result)(items) if not hasattr(result, "_fields") else type(result)(*items)
+
         return rebuild, [n for _, nodes in parts for n in nodes]
-    fail("type/compile.result", f"a compiled step returns tensors, got {type(result).__name__}", op="compile", tensors={},
-         hint="return tensors, alone or in a tuple, list or dict")
+    fail(
+        "type/compile.result",
+        f"a compiled step returns tensors, got {type(result).__name__}",
+        op="compile",
+        tensors={},
+        hint="return tensors, alone or in a tuple, list or dict",
+    )
 
 
-__all__ = ["abs", "arange", "argmax", "bernoulli", "clip", "compile", "concat", "cos", "erf", "exp", "eye", "flatten",
-           "full", "grad", "log", "matmul", "maximum", "mean", "minimum", "normal", "ones", "ones_like", "pad",
-           "reshape", "rsqrt", "seed", "sign", "sin", "sqrt", "stack", "sum", "transpose", "uniform", "var", "where",
-           "zeros", "zeros_like"]
+__all__ = [
+    "abs",
+    "arange",
+    "argmax",
+    "bernoulli",
+    "clip",
+    "compile",
+    "concat",
+    "cos",
+    "erf",
+    "exp",
+    "eye",
+    "flatten",
+    "full",
+    "grad",
+    "log",
+    "matmul",
+    "maximum",
+    "mean",
+    "minimum",
+    "normal",
+    "ones",
+    "ones_like",
+    "pad",
+    "reshape",
+    "rsqrt",
+    "seed",
+    "sign",
+    "sin",
+    "sqrt",
+    "stack",
+    "sum",
+    "transpose",
+    "uniform",
+    "var",
+    "where",
+    "zeros",
+    "zeros_like",
+]

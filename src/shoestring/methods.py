@@ -32,7 +32,8 @@ class Methods:
     def _view(self, name: str, **attributes: Any) -> Any: ...
     def rebind(self, node: Node) -> Any: ...
 
-    # ---- arithmetic --------------------------------------------------------------------------------------------------
+    # fmt: off
+    # ---- arithmetic ---
     def __add__(self, other): return self._wrap(F.add(self.node, self._node(other)))
     def __radd__(self, other): return self._wrap(F.add(self._node(other), self.node))
     def __sub__(self, other): return self._wrap(F.sub(self.node, self._node(other)))
@@ -92,34 +93,59 @@ class Methods:
     def __rmatmul__(self, other): return self._wrap(matmul_nodes(self._node(other), self.node))
     def matmul(self, other): return self @ other
 
-    # ---- reductions --------------------------------------------------------------------------------------------------
+    # fmt: on
+    # ---- reductions ---
     def _reduce(self, name: str, axis: Axis, keepdims: bool, dim: Axis, keepdim: bool, **more: Any):
         axes = self._axes(axis if dim is None else dim)
-        return self._wrap(getattr(F, name)(self.node, axes=axes, keepdims=keepdims or keepdim, **more))
+        return self._wrap(
+            getattr(F, name)(self.node, axes=axes, keepdims=keepdims or keepdim, **more)
+        )
 
-    def sum(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+    def sum(
+        self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False
+    ):
         """Sum over `axis`; integers add up as int64."""
         return self._reduce("sum", axis, keepdims, dim, keepdim)
 
-    def mean(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+    def mean(
+        self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False
+    ):
         """Mean over `axis`, a float always; NaN over nothing."""
         return self._reduce("mean", axis, keepdims, dim, keepdim)
 
-    def max(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+    def max(
+        self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False
+    ):
         """Largest value over `axis` (the value alone: for its place use argmax); NaN wins."""
         return self._reduce("max", axis, keepdims, dim, keepdim)
 
-    def min(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+    def min(
+        self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False
+    ):
         """Smallest value over `axis`; NaN wins."""
         return self._reduce("min", axis, keepdims, dim, keepdim)
 
-    def var(self, axis: Axis = None, keepdims: bool = False, correction: Any = 1, *, dim: Axis = None,
-            keepdim: bool = False):
+    def var(
+        self,
+        axis: Axis = None,
+        keepdims: bool = False,
+        correction: Any = 1,
+        *,
+        dim: Axis = None,
+        keepdim: bool = False,
+    ):
         """Variance over `axis`, divided by n - correction (1: unbiased, as in PyTorch; 0: as in NumPy)."""
         return self._reduce("var", axis, keepdims, dim, keepdim, correction=correction)
 
-    def std(self, axis: Axis = None, keepdims: bool = False, correction: Any = 1, *, dim: Axis = None,
-            keepdim: bool = False):
+    def std(
+        self,
+        axis: Axis = None,
+        keepdims: bool = False,
+        correction: Any = 1,
+        *,
+        dim: Axis = None,
+        keepdim: bool = False,
+    ):
         """Square root of var()."""
         return self.var(axis, keepdims, correction, dim=dim, keepdim=keepdim).sqrt()
 
@@ -127,21 +153,31 @@ class Methods:
         axis, x = axis if dim is None else dim, self
         if axis is None:
             x, axis = self.reshape(-1), 0
-        return self._wrap(getattr(F, name)(x.node, axis=x._axes(axis)[0], keepdims=keepdims or keepdim))
+        return self._wrap(
+            getattr(F, name)(x.node, axis=x._axes(axis)[0], keepdims=keepdims or keepdim)
+        )
 
-    def argmax(self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False):
+    def argmax(
+        self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False
+    ):
         """Position of the largest value, int64; the first among equals. axis None: in the flattened tensor."""
         return self._position("argmax", axis, keepdims, dim, keepdim)
 
-    def argmin(self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False):
+    def argmin(
+        self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False
+    ):
         """Position of the smallest value, int64; the first among equals."""
         return self._position("argmin", axis, keepdims, dim, keepdim)
 
-    def any(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+    def any(
+        self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False
+    ):
         """Whether some element is not 0."""
         return self.astype("bool").sum(axis, keepdims, dim=dim, keepdim=keepdim) > 0
 
-    def all(self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False):
+    def all(
+        self, axis: Axis = None, keepdims: bool = False, *, dim: Axis = None, keepdim: bool = False
+    ):
         """Whether no element is 0."""
         return (~self.astype("bool")).sum(axis, keepdims, dim=dim, keepdim=keepdim) == 0
 
@@ -170,7 +206,8 @@ class Methods:
     permute = transpose
 
     @property
-    def T(self): return self.transpose()
+    def T(self):
+        return self.transpose()
 
     def expand(self, *shape: Any):
         """Repeat axes of size 1 (and new ones in front) to reach `shape`. A view."""
@@ -203,20 +240,36 @@ class Methods:
         axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
         for a in axes:
             if not -self.ndim <= a < self.ndim:
-                fail("shape/axis.range", f"there is no axis {a}", tensors={"x": self.spec},
-                     expected=f"an axis from {-self.ndim} to {self.ndim - 1}, got {a}" if self.ndim else "a scalar has no axes",
-                     hint="axis=-1 is the last")
+                fail(
+                    "shape/axis.range",
+                    f"there is no axis {a}",
+                    tensors={"x": self.spec},
+                    expected=f"an axis from {-self.ndim} to {self.ndim - 1}, got {a}"
+                    if self.ndim
+                    else "a scalar has no axes",
+                    hint="axis=-1 is the last",
+                )
         normal = tuple(int(a) % self.ndim for a in axes)
         if len(set(normal)) < len(normal):
-            fail("shape/axis.twice", f"an axis stands twice in {axes}", tensors={"x": self.spec}, hint="name each axis once")
+            fail(
+                "shape/axis.twice",
+                f"an axis stands twice in {axes}",
+                tensors={"x": self.spec},
+                hint="name each axis once",
+            )
         return normal
 
 
 def matmul_nodes(a: Node, b: Node) -> Node:
     """a @ b as NumPy does it: a vector is a row on the left, a column on the right, and its axis is dropped again."""
     if not a.shape or not b.shape:
-        fail("shape/matmul.scalar", "a scalar has no matrix product", op="matmul", tensors={"a": a.spec, "b": b.spec},
-             hint="a * b")
+        fail(
+            "shape/matmul.scalar",
+            "a scalar has no matrix product",
+            op="matmul",
+            tensors={"a": a.spec, "b": b.spec},
+            hint="a * b",
+        )
     row, column = len(a.shape) == 1, len(b.shape) == 1
     left = F.reshape(a, to=(1, *a.shape)) if row else a
     right = F.reshape(b, to=(*b.shape, 1)) if column else b

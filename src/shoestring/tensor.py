@@ -28,7 +28,7 @@ TYPE_NAMES = {d.name for d in DTYPES}
 class Tensor(Methods):
     """A value that never changes. Make one with `ss.tensor`, `ss.zeros` ..., or by operations on others."""
 
-    __slots__ = ("node", "__weakref__")
+    __slots__ = ("__weakref__", "node")
     node: Node
     __array_priority__ = 1000
 
@@ -81,8 +81,13 @@ class Tensor(Methods):
     def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
         if self.size != 1:
-            fail("shape/item.size", f"needs exactly one element, got {list(self.shape)}", op="item",
-                 tensors={"x": self.spec}, hint="x.mean().item(), or x[0].item()")
+            fail(
+                "shape/item.size",
+                f"needs exactly one element, got {list(self.shape)}",
+                op="item",
+                tensors={"x": self.spec},
+                hint="x.mean().item(), or x[0].item()",
+            )
         return self.realize().reshape(()).item()
 
     def tolist(self) -> Any:
@@ -110,12 +115,19 @@ class Tensor(Methods):
         return bool(self.realize().flags.c_contiguous)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.numpy(), dtype=dtype) if copy else np.asarray(self.numpy(), dtype=dtype)
+        return (
+            np.array(self.numpy(), dtype=dtype) if copy else np.asarray(self.numpy(), dtype=dtype)
+        )
 
     def __bool__(self) -> bool:
         if self.size != 1:
-            fail("shape/bool.size", f"the truth of {self.size} elements is ambiguous", op="bool",
-                 tensors={"x": self.spec}, hint="(x > 0).all(), or x.any()")
+            fail(
+                "shape/bool.size",
+                f"the truth of {self.size} elements is ambiguous",
+                op="bool",
+                tensors={"x": self.spec},
+                hint="(x > 0).all(), or x.any()",
+            )
         return bool(self.item())
 
     def __float__(self) -> float:
@@ -126,13 +138,24 @@ class Tensor(Methods):
 
     def __index__(self) -> int:
         if self.dtype.kind not in "iub":
-            fail("type/index.dtype", f"only an integer can be an index, this is {self.dtype}", op="index",
-                 tensors={"x": self.spec}, hint="int(x)")
+            fail(
+                "type/index.dtype",
+                f"only an integer can be an index, this is {self.dtype}",
+                op="index",
+                tensors={"x": self.spec},
+                hint="int(x)",
+            )
         return int(self.item())
 
     def __len__(self) -> int:
         if not self.shape:
-            fail("shape/len.scalar", "a scalar has no length", op="len", tensors={"x": self.spec}, hint="x.size")
+            fail(
+                "shape/len.scalar",
+                "a scalar has no length",
+                op="len",
+                tensors={"x": self.spec},
+                hint="x.size",
+            )
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -141,7 +164,9 @@ class Tensor(Methods):
     def __repr__(self) -> str:
         name = type(self).__name__.lower()
         if session.trace is None:
-            values = np.array2string(np.asarray(self.realize()), precision=4, separator=", ", threshold=100, prefix=name)
+            values = np.array2string(
+                np.asarray(self.realize()), precision=4, separator=", ", threshold=100, prefix=name
+            )
         else:
             runtime.flush([self.node])
             values = ""
@@ -161,19 +186,40 @@ class Tensor(Methods):
         retain_graph  keep computed values for another backward(); without it another one recomputes them
         """
         if gradient is None and self.shape != ():
-            fail("shape/backward.scalar", f"needs a scalar, got {list(self.shape)}", op="backward",
-                 tensors={"x": self.spec}, hint="loss.mean().backward()")
+            fail(
+                "shape/backward.scalar",
+                f"needs a scalar, got {list(self.shape)}",
+                op="backward",
+                tensors={"x": self.spec},
+                hint="loss.mean().backward()",
+            )
         if gradient is not None and tuple(gradient.shape) != self.shape:
-            fail("shape/backward.gradient", "the gradient has another shape than what it weighs", op="backward",
-                 tensors={"x": self.spec, "gradient": gradient.spec}, hint="ss.ones_like(x)")
+            fail(
+                "shape/backward.gradient",
+                "the gradient has another shape than what it weighs",
+                op="backward",
+                tensors={"x": self.spec, "gradient": gradient.spec},
+                hint="ss.ones_like(x)",
+            )
         if not self.node.needs_grad and not self.node.stale:
-            fail("value/backward.constant", "nothing here depends on a parameter", op="backward",
-                 tensors={"x": self.spec}, cause="no parameter took part, or it was computed under no_grad() or detached",
-                 hint="ss.tensor(data, requires_grad=True), or a Module's parameters")
+            fail(
+                "value/backward.constant",
+                "nothing here depends on a parameter",
+                op="backward",
+                tensors={"x": self.spec},
+                cause="no parameter took part, or it was computed under no_grad() or detached",
+                hint="ss.tensor(data, requires_grad=True), or a Module's parameters",
+            )
         runtime.settle_pending()
-        seed = runtime.scalar(1.0, self.dtype, device=self.device) if gradient is None else gradient.node
+        seed = (
+            runtime.scalar(1.0, self.dtype, device=self.device)
+            if gradient is None
+            else gradient.node
+        )
         found = gradients(self.node, seed, spend=not retain_graph)
-        runtime.add_gradients([(version.state, g) for version, g in found.items() if version.state is not None])
+        runtime.add_gradients(
+            [(version.state, g) for version, g in found.items() if version.state is not None]
+        )
 
     def __getitem__(self, index: Any) -> Tensor:
         return getitem(self, index)
@@ -195,7 +241,7 @@ class Tensor(Methods):
         if isinstance(target, Tensor):
             return self.to(target.device).to(target.dtype)
         if isinstance(target, str) and target not in TYPE_NAMES:
-            open_device(target)                                  # complains if there is no such device
+            open_device(target)  # complains if there is no such device
             return self if target == self.device else tensor(self.numpy(), self.dtype, target)
         return self.astype(target)
 
@@ -242,7 +288,7 @@ def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
         return wrap(built)
     itemsize = node.dtype.itemsize
     if built.op.view(node.shape, tuple(s // itemsize for s in node.value.strides)) is None:
-        return wrap(built)                                       # these strides need a copy
+        return wrap(built)  # these strides need a copy
     return wrap(leaf(built.op.reference(node.value), device=node.device))
 
 
@@ -253,7 +299,12 @@ def node_of(x: Any, like: Any = None) -> Node:
     device = like.device if like is not None else default_device()
     if isinstance(x, (bool, int, float, np.generic)):
         dtype = np.dtype(type(x)) if like is None or isinstance(x, np.generic) else like.dtype
-        if isinstance(x, float) and dtype.kind != "f" or dtype == float64 and (like is None or like.dtype != float64):
+        if (
+            (isinstance(x, float)
+            and dtype.kind != "f")
+            or (dtype == float64
+            and (like is None or like.dtype != float64))
+        ):
             dtype = float32
         return runtime.scalar(x, dtype, device=device)
     return tensor(x, device=device).node
@@ -270,13 +321,19 @@ class Variable(Tensor):
     __slots__ = ("state",)
     settles = False
 
-    def __init__(self, value: Any, name: str = "variable", requires_grad: bool = False, device: str | None = None) -> None:
+    def __init__(
+        self,
+        value: Any,
+        name: str = "variable",
+        requires_grad: bool = False,
+        device: str | None = None,
+    ) -> None:
         device = device or (value.device if isinstance(value, Tensor) else default_device())
         array = as_data(value.numpy() if isinstance(value, Tensor) else value, None, device)
         self.state = State(name, open_device(device).upload(array), requires_grad, device)
 
     @property
-    def node(self) -> Node:                                      # type: ignore[override]
+    def node(self) -> Node:  # type: ignore[override]
         if self.settles:
             runtime.settle_pending()
         return self.state.node
@@ -293,8 +350,12 @@ class Variable(Tensor):
     def requires_grad(self, needs: bool) -> None:
         runtime.flush()
         self.state.needs_grad = needs
-        self.state.grad = self.state.grad or (State(f"{self.state.name}.grad", device=self.device) if needs else None)
-        self.state.node = self.state.leaf = leaf(self.state.home, self.state, needs_grad=needs, device=self.device)
+        self.state.grad = self.state.grad or (
+            State(f"{self.state.name}.grad", device=self.device) if needs else None
+        )
+        self.state.node = self.state.leaf = leaf(
+            self.state.home, self.state, needs_grad=needs, device=self.device
+        )
 
     @property
     def name(self) -> str:
@@ -314,13 +375,20 @@ class Variable(Tensor):
             return
         node = node_of(value, self)
         if node.spec is not self.spec or self.state.grad is None:
-            fail("shape/grad.spec", f"a gradient of {self.name} must be like it", op="grad",
-                 tensors={"parameter": self.spec, "gradient": node.spec}, hint=f"{self.name}.grad = ss.zeros_like(p)")
+            fail(
+                "shape/grad.spec",
+                f"a gradient of {self.name} must be like it",
+                op="grad",
+                tensors={"parameter": self.spec, "gradient": node.spec},
+                hint=f"{self.name}.grad = ss.zeros_like(p)",
+            )
         runtime.assign([(self.state.grad, node)], settle=True)
 
     def assign(self, value: Any) -> None:
         """Give it a new value of the same shape and type. Computes nothing yet; values built before keep theirs."""
-        node = value.node if isinstance(value, Tensor) else tensor(value, self.dtype, self.device).node
+        node = (
+            value.node if isinstance(value, Tensor) else tensor(value, self.dtype, self.device).node
+        )
         runtime.assign([(self.state, node)])
 
     def rebind(self, node: Node) -> Tensor:
@@ -334,7 +402,9 @@ class Variable(Tensor):
             if state.grad is not None:
                 state.grad.clear()
             state.home = open_device(device).upload(value)
-            state.node = state.leaf = leaf(state.home, state, needs_grad=state.needs_grad, device=device)
+            state.node = state.leaf = leaf(
+                state.home, state, needs_grad=state.needs_grad, device=device
+            )
 
     def realize(self) -> np.ndarray:
         if session.trace is not None or runtime.DIRTY:
@@ -367,20 +437,38 @@ def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
     try:
         array = np.asarray(data, None if dtype is None else np.dtype(dtype))
     except (TypeError, ValueError) as problem:
-        fail("type/tensor.data", f"this is not an array of numbers: {problem}", op="tensor", tensors={}, source=problem,
-             hint="ss.tensor([[1, 2], [3, 4]])")
-    if array.dtype.kind == "f" and (array.dtype.itemsize < 4 or array.dtype.itemsize > 8 or dtype is None
-                                    or array.dtype.name not in open_device(device).floats):
+        fail(
+            "type/tensor.data",
+            f"this is not an array of numbers: {problem}",
+            op="tensor",
+            tensors={},
+            source=problem,
+            hint="ss.tensor([[1, 2], [3, 4]])",
+        )
+    if array.dtype.kind == "f" and (
+        array.dtype.itemsize < 4
+        or array.dtype.itemsize > 8
+        or dtype is None
+        or array.dtype.name not in open_device(device).floats
+    ):
         array = array.astype(float32)
     elif array.dtype.name in ("int8", "int16", "uint16", "uint32", "uint64"):
         array = array.astype("int64" if array.dtype.itemsize > 2 else "int32")
     if array.dtype not in DTYPES:
-        fail("type/tensor.dtype", f"there is no tensor of type {array.dtype}", op="tensor", tensors={},
-             expected=f"one of {', '.join(d.name for d in DTYPES)}, got {array.dtype}", hint='data.astype("float32")')
+        fail(
+            "type/tensor.dtype",
+            f"there is no tensor of type {array.dtype}",
+            op="tensor",
+            tensors={},
+            expected=f"one of {', '.join(d.name for d in DTYPES)}, got {array.dtype}",
+            hint='data.astype("float32")',
+        )
     return array
 
 
-def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor with a copy of `data`: nobody else can change what it holds.
 
     data           array, nested lists or number; float64 becomes float32, small integers int32, unless dtype says
@@ -394,8 +482,14 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
     if requires_grad:
         variable = Variable(as_data(data, dtype, device), "tensor", True, device)
         if variable.dtype.kind != "f":
-            fail("type/tensor.grad", f"only floats have gradients, this is {variable.dtype}", op="tensor", tensors={},
-                 hint="ss.tensor(data, dtype='float32', requires_grad=True)", error=None)
+            fail(
+                "type/tensor.grad",
+                f"only floats have gradients, this is {variable.dtype}",
+                op="tensor",
+                tensors={},
+                hint="ss.tensor(data, dtype='float32', requires_grad=True)",
+                error=None,
+            )
         return variable
     return wrap(leaf(open_device(device).upload(as_data(data, dtype, device)), device=device))
 
@@ -403,8 +497,8 @@ def tensor(data: Any, dtype: Any = None, device: str | None = None, requires_gra
 class no_grad:
     """Within the block nothing is recorded for backward(). Also a decorator.
 
-        with ss.no_grad():
-            accuracy = (model(x).argmax(1) == y).float().mean()
+    with ss.no_grad():
+        accuracy = (model(x).argmax(1) == y).float().mean()
     """
 
     def __enter__(self) -> None:
@@ -420,8 +514,19 @@ class no_grad:
         def without(*arguments: Any, **named: Any) -> Any:
             with no_grad():
                 return function(*arguments, **named)
+
         return without
 
 
-__all__ = ["Parameter", "Tensor", "Variable", "as_data", "attach", "no_grad", "node_of", "tensor", "wrap",
-           "wrap_view"]
+__all__ = [
+    "Parameter",
+    "Tensor",
+    "Variable",
+    "as_data",
+    "attach",
+    "no_grad",
+    "node_of",
+    "tensor",
+    "wrap",
+    "wrap_view",
+]

@@ -14,7 +14,9 @@ from .. import errors
 from ..ir import F, Node, Output, ancestry
 
 
-def gradients(y: Node, seed: Node, wrt: Iterable[Node] | None = None, spend: bool = False) -> dict[Node, Node]:
+def gradients(
+    y: Node, seed: Node, wrt: Iterable[Node] | None = None, spend: bool = False
+) -> dict[Node, Node]:
     """{x: dy/dx contracted with the seed}, each of x's shape.
 
     y      the node to differentiate; seed: a node of its shape
@@ -28,9 +30,14 @@ def gradients(y: Node, seed: Node, wrt: Iterable[Node] | None = None, spend: boo
     order = ancestry([y], differentiable=True)
     for node in order:
         if node.stale:
-            errors.fail("compile/backward.stale", f"this graph used a value of {node.stale} that has been replaced",
-                        op="backward", error=errors.StaleGraphError, layer=node.layer,
-                        hint="call backward() before step(), or compute the loss again")
+            errors.fail(
+                "compile/backward.stale",
+                f"this graph used a value of {node.stale} that has been replaced",
+                op="backward",
+                error=errors.StaleGraphError,
+                layer=node.layer,
+                hint="call backward() before step(), or compute the loss again",
+            )
     before = errors.context.layer
     try:
         for node in reversed(order):
@@ -50,11 +57,13 @@ def gradients(y: Node, seed: Node, wrt: Iterable[Node] | None = None, spend: boo
                 parts[node.op.index] = dy
                 continue
             value = tuple(output_of(node)) if node.op.outputs > 1 else node
-            steps = node.op.gradient(F, tuple(dy) if node.op.outputs > 1 else dy, value, *node.inputs)
+            steps = node.op.gradient(
+                F, tuple(dy) if node.op.outputs > 1 else dy, value, *node.inputs
+            )
             for x, dx in zip(node.inputs, steps, strict=True):
                 if dx is None or not x.needs_grad:
                     continue
-                if dx.shape != x.shape:                          # x was broadcast
+                if dx.shape != x.shape:  # x was broadcast
                     dx = F.sum_to(dx, to=x.shape)
                 grads[x] = F.add(grads[x], dx) if x in grads else dx
     finally:

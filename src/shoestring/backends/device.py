@@ -63,9 +63,15 @@ class Device:
         return copy
 
     def out_of_memory(self, nbytes: int, source: BaseException | None = None) -> None:
-        fail("launch/memory.out", f"{self.name} could not provide {nbytes:,} bytes", tensors={},
-             cause=f"{self.allocated_bytes():,} bytes are in use there", source=source,
-             hint="a smaller batch, or free tensors that are no longer needed", error=DeviceError)
+        fail(
+            "launch/memory.out",
+            f"{self.name} could not provide {nbytes:,} bytes",
+            tensors={},
+            cause=f"{self.allocated_bytes():,} bytes are in use there",
+            source=source,
+            hint="a smaller batch, or free tensors that are no longer needed",
+            error=DeviceError,
+        )
 
 
 def device(name: str) -> Device:
@@ -75,7 +81,13 @@ def device(name: str) -> Device:
         factory = FACTORIES.get(name)
         if factory is None:
             close = nearest(name, FACTORIES)
-            fail("value/device.unknown", f"there is no device {name!r}", tensors={}, error=ArgumentError,
-                 cause=f"this installation has {', '.join(sorted(FACTORIES))}", hint=f'device="{close or "cpu"}"')
+            fail(
+                "value/device.unknown",
+                f"there is no device {name!r}",
+                tensors={},
+                error=ArgumentError,
+                cause=f"this installation has {', '.join(sorted(FACTORIES))}",
+                hint=f'device="{close or "cpu"}"',
+            )
         found = DEVICES[name] = factory()
     return found

@@ -13,8 +13,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     from . import ops, train
 
-    parser = argparse.ArgumentParser(prog="shoestring", description="Neural networks, trained from scratch on the "
-                                     "graphics card you already own.")
+    parser = argparse.ArgumentParser(
+        prog="shoestring",
+        description="Neural networks, trained from scratch on the graphics card you already own.",
+    )
     parser.add_argument("--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="command")
     for command in (train, ops):

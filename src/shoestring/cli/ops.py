@@ -26,7 +26,12 @@ def run(options: Any) -> int:
 
     for name in options.names:
         if name not in OPS:
-            fail("value/cli.op", f"there is no op {name!r}", tensors={}, hint=nearest(name, OPS) or "shoestring ops")
+            fail(
+                "value/cli.op",
+                f"there is no op {name!r}",
+                tensors={},
+                hint=nearest(name, OPS) or "shoestring ops",
+            )
     rows = [row(OPS[name]) for name in sorted(options.names or OPS)]
     if options.json:
         print(json.dumps(rows, indent=1))
@@ -34,16 +39,29 @@ def run(options: Any) -> int:
     for r in rows:
         print(f"{r['name']}  ({r['kind']})")
         for label in ("formula", "gradient", "kernels", "cost"):
-            print(textwrap.fill(r[label], 100, initial_indent=f"    {label:9} ", subsequent_indent=" " * 14))
+            print(
+                textwrap.fill(
+                    r[label], 100, initial_indent=f"    {label:9} ", subsequent_indent=" " * 14
+                )
+            )
     print(f"{len(rows)} ops")
     return 0
 
 
 def row(cls: type[Op]) -> dict[str, str]:
     """What one op says of itself."""
-    gradient = "none" if cls.gradient is None else " ".join((inspect.getdoc(cls.gradient) or "").split()) or "see its source"
-    return dict(name=cls.name, kind=cls.kind, formula=" ".join((inspect.getdoc(cls) or "").split()), gradient=gradient,
-                **example(cls))
+    gradient = (
+        "none"
+        if cls.gradient is None
+        else " ".join((inspect.getdoc(cls.gradient) or "").split()) or "see its source"
+    )
+    return dict(
+        name=cls.name,
+        kind=cls.kind,
+        formula=" ".join((inspect.getdoc(cls) or "").split()),
+        gradient=gradient,
+        **example(cls),
+    )
 
 
 def example(cls: type[Op]) -> dict[str, str]:
@@ -58,9 +76,14 @@ def example(cls: type[Op]) -> dict[str, str]:
     shapes, dtypes = op.shape(*[a.shape for a in arrays]), op.dtype(*[a.dtype for a in arrays])
     if cls.outputs == 1:
         shapes, dtypes = (shapes,), (dtypes,)
-    outputs = [Operand(tuple(s), np.dtype(d), row_major(tuple(s))) for s, d in zip(shapes, dtypes, strict=True)]
+    outputs = [
+        Operand(tuple(s), np.dtype(d), row_major(tuple(s)))
+        for s, d in zip(shapes, dtypes, strict=True)
+    ]
     launch = op.launch("cpu", inputs, outputs) if op.launch else None
     names = ", ".join(k.entry for k in launch.kernels) if launch else "its NumPy reference"
     cost = op.cost(*[a.shape for a in arrays])
     sizes = " ".join(str(list(a.shape)) for a in arrays)
-    return dict(kernels=names, cost=f"{cost.flops:,.0f} operations and {cost.bytes:,.0f} bytes for {sizes}")
+    return dict(
+        kernels=names, cost=f"{cost.flops:,.0f} operations and {cost.bytes:,.0f} bytes for {sizes}"
+    )

@@ -41,18 +41,27 @@ def rate(text: str) -> float:
 
 
 def add(commands: Any) -> None:
-    parser = commands.add_parser("train", help="train a network",
-                                 formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = commands.add_parser(
+        "train", help="train a network", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("network", choices=["mnist"], help="what to train")
     parser.add_argument("--epochs", type=whole, default=2, help="passes over the training set")
     parser.add_argument("--batch", type=whole, default=32, help="images per step")
     parser.add_argument("--lr", type=rate, default=0.02, help="learning rate at the start")
     parser.add_argument("--seed", type=int, default=0, help="of weights and order")
-    parser.add_argument("--device", default=None, help="cpu or reference; default: the best there is")
+    parser.add_argument(
+        "--device", default=None, help="cpu or reference; default: the best there is"
+    )
     parser.add_argument("--threads", type=whole, default=None, help="threads of the CPU kernels")
-    parser.add_argument("--limit", type=whole, default=None, help="train on the first LIMIT images only")
-    parser.add_argument("--json", default=None, metavar="FILE", help="write the figures of the run to FILE")
-    parser.add_argument("--out", default="runs/mnist", metavar="DIR", help="where weights and the curve go")
+    parser.add_argument(
+        "--limit", type=whole, default=None, help="train on the first LIMIT images only"
+    )
+    parser.add_argument(
+        "--json", default=None, metavar="FILE", help="write the figures of the run to FILE"
+    )
+    parser.add_argument(
+        "--out", default="runs/mnist", metavar="DIR", help="where weights and the curve go"
+    )
     parser.set_defaults(run=run)
 
 
@@ -72,10 +81,17 @@ class Training:
         self.data_name = digits.name
         count = min(options.limit or len(digits.x_train), len(digits.x_train))
         if options.batch > count:
-            fail("value/train.batch", f"a batch of {options.batch} is more than the {count} images", tensors={},
-                 hint=f"--batch {min(32, count)}")
+            fail(
+                "value/train.batch",
+                f"a batch of {options.batch} is more than the {count} images",
+                tensors={},
+                hint=f"--batch {min(32, count)}",
+            )
         self.x, self.y = scaled(digits.x_train[:count]), digits.y_train[:count].astype(np.int64)
-        self.x_test, self.y_test = tensor(scaled(digits.x_test)), tensor(digits.y_test.astype(np.int64))
+        self.x_test, self.y_test = (
+            tensor(scaled(digits.x_test)),
+            tensor(digits.y_test.astype(np.int64)),
+        )
         self.model = build("mnist_cnn")
         self.optimizer = SGD(self.model.parameters(), lr=options.lr, momentum=0.9, nesterov=True)
         self.steps = count // options.batch
@@ -102,21 +118,26 @@ class Training:
         bar = progress(self.steps, f"epoch {number + 1}/{self.options.epochs}")
         start, recent = time.perf_counter(), 0.0
         for k in range(self.steps):
-            places = order[k * self.options.batch:(k + 1) * self.options.batch]
+            places = order[k * self.options.batch : (k + 1) * self.options.batch]
             loss, accuracy = self.step(tensor(self.x[places]), tensor(self.y[places]))
             self.schedule.step()
             self.losses.append(loss.item())
             recent += (accuracy.item() - recent) * max(0.02, 1 / (k + 1))
-            bar.update(loss=self.losses[-1], accuracy=recent,
-                       speed=(k + 1) * self.options.batch / (time.perf_counter() - start))
+            bar.update(
+                loss=self.losses[-1],
+                accuracy=recent,
+                speed=(k + 1) * self.options.batch / (time.perf_counter() - start),
+            )
         self.seconds.append(time.perf_counter() - start)
         bar.close()
 
     def test(self) -> float:
         self.model.eval()
         with no_grad():
-            right = sum(int(self.predict(self.x_test[i:i + 500], self.y_test[i:i + 500]).item())
-                        for i in range(0, len(self.x_test), 500))
+            right = sum(
+                int(self.predict(self.x_test[i : i + 500], self.y_test[i : i + 500]).item())
+                for i in range(0, len(self.x_test), 500)
+            )
         self.model.train()
         return right / len(self.x_test)
 
@@ -128,31 +149,52 @@ class Training:
 
     def report(self) -> dict[str, Any]:
         done = len(self.seconds)
-        per_epoch = [float(np.mean(self.losses[k * self.steps:(k + 1) * self.steps])) for k in range(done)]
+        per_epoch = [
+            float(np.mean(self.losses[k * self.steps : (k + 1) * self.steps])) for k in range(done)
+        ]
         device = default_device()
-        return dict(test_accuracy=self.accuracies[-1] if self.accuracies else None, best_test_accuracy=max(self.best, 0.0),
-                    train_loss=per_epoch, seconds_per_epoch=self.seconds,
-                    images_per_second=self.steps * self.options.batch * done / sum(self.seconds) if done else None,
-                    device=device, seed=self.options.seed, data=self.data_name, epochs=done, batch=self.options.batch,
-                    parameters=sum(p.size for p in self.model.parameters()),
-                    peak_bytes=open_device(device).peak_bytes())
+        return dict(
+            test_accuracy=self.accuracies[-1] if self.accuracies else None,
+            best_test_accuracy=max(self.best, 0.0),
+            train_loss=per_epoch,
+            seconds_per_epoch=self.seconds,
+            images_per_second=self.steps * self.options.batch * done / sum(self.seconds)
+            if done
+            else None,
+            device=device,
+            seed=self.options.seed,
+            data=self.data_name,
+            epochs=done,
+            batch=self.options.batch,
+            parameters=sum(p.size for p in self.model.parameters()),
+            peak_bytes=open_device(device).peak_bytes(),
+        )
 
 
 def run(options: Any) -> int:
     training = Training(options)
-    print(f"training {training.model.__class__.__name__} on {training.data_name}: {len(training.x):,} images, "
-          f"{default_device()}", file=sys.stderr)
+    print(
+        f"training {training.model.__class__.__name__} on {training.data_name}: {len(training.x):,} images, "
+        f"{default_device()}",
+        file=sys.stderr,
+    )
     code = 0
     try:
         for number in range(options.epochs):
             training.epoch(number)
             training.finish(training.test())
-            print(f"epoch {number + 1}: test accuracy {100 * training.accuracies[-1]:.2f} %, "
-                  f"{training.seconds[-1]:.1f} s", file=sys.stderr)
+            print(
+                f"epoch {number + 1}: test accuracy {100 * training.accuracies[-1]:.2f} %, "
+                f"{training.seconds[-1]:.1f} s",
+                file=sys.stderr,
+            )
     except KeyboardInterrupt:
         code = 130
-        kept = f"the best weights so far are in {training.out / 'weights.npz'}" if training.best >= 0 else \
-            "no epoch was finished, so no weights were saved"
+        kept = (
+            f"the best weights so far are in {training.out / 'weights.npz'}"
+            if training.best >= 0
+            else "no epoch was finished, so no weights were saved"
+        )
         print(f"\nstopped: {kept}", file=sys.stderr)
     report = training.report()
     if training.losses:
@@ -161,7 +203,10 @@ def run(options: Any) -> int:
         if save_curves(picture, training.losses, training.accuracies, training.steps, title):
             print(f"curve: {picture}", file=sys.stderr)
         else:
-            print("no picture of the curve: matplotlib is not installed (pip install 'shoestring[plots]')", file=sys.stderr)
+            print(
+                "no picture of the curve: matplotlib is not installed (pip install 'shoestring[plots]')",
+                file=sys.stderr,
+            )
     if options.json:
         write_json(pathlib.Path(options.json), report)
     if training.accuracies:
@@ -183,8 +228,14 @@ def writable_folder(folder: pathlib.Path) -> pathlib.Path:
         probe.write_bytes(b"x")
         probe.unlink()
     except OSError as problem:
-        fail("data/train.folder", f"nothing can be written to {folder}: {problem.strerror}", tensors={}, source=problem,
-             error=DataError, hint="--out with another folder")
+        fail(
+            "data/train.folder",
+            f"nothing can be written to {folder}: {problem.strerror}",
+            tensors={},
+            source=problem,
+            error=DataError,
+            hint="--out with another folder",
+        )
     return folder
 
 
@@ -194,8 +245,14 @@ def write_json(path: pathlib.Path, report: dict[str, Any]) -> None:
         part.write_text(json.dumps(report, indent=1) + "\n")
         os.replace(part, path)
     except OSError as problem:
-        fail("data/train.json", f"{path} could not be written: {problem.strerror}", tensors={}, source=problem,
-             error=DataError, hint="--json with another file")
+        fail(
+            "data/train.json",
+            f"{path} could not be written: {problem.strerror}",
+            tensors={},
+            source=problem,
+            error=DataError,
+            hint="--json with another file",
+        )
 
 
 class Plain:
@@ -218,12 +275,17 @@ class Bar:
     """tqdm's bar; its text changes ten times a second at most, so that it costs nothing."""
 
     def __init__(self, tqdm: Any, total: int, title: str) -> None:
-        self.bar, self.next = tqdm(total=total, desc=title, unit="step", mininterval=0.1, file=sys.stderr), 0.0
+        self.bar, self.next = (
+            tqdm(total=total, desc=title, unit="step", mininterval=0.1, file=sys.stderr),
+            0.0,
+        )
 
     def update(self, loss: float, accuracy: float, speed: float) -> None:
         now = time.perf_counter()
         if now >= self.next:
-            self.bar.set_postfix_str(f"loss {loss:.4f}, accuracy {accuracy:.3f}, {speed:,.0f} images/s", refresh=False)
+            self.bar.set_postfix_str(
+                f"loss {loss:.4f}, accuracy {accuracy:.3f}, {speed:,.0f} images/s", refresh=False
+            )
             self.next = now + 0.1
         self.bar.update()
 

@@ -1,12 +1,12 @@
 """The form that passes work on: a graph as parallel lists over positions, without nodes, values or devices.
 
-    ops[i]      the op, None for a leaf; an Output reads one output of the node before it
-    ins[i]      positions of its inputs
-    specs[i]    shape, type, device (a tuple for a node with several outputs)
-    rank[i]     age: the order in which the user wrote it
-    outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what stands for it
-    stores      position of a state's newest store -> position of its home (None: it has no memory yet)
-    homes       leaves that are homes;  strides: leaves that are not contiguous -> strides in elements
+ops[i]      the op, None for a leaf; an Output reads one output of the node before it
+ins[i]      positions of its inputs
+specs[i]    shape, type, device (a tuple for a node with several outputs)
+rank[i]     age: the order in which the user wrote it
+outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what stands for it
+stores      position of a state's newest store -> position of its home (None: it has no memory yet)
+homes       leaves that are homes;  strides: leaves that are not contiguous -> strides in elements
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Draft:
         self.same: dict[int, int] = {}
         owner: tuple[int, Node] | None = None
         for position, node in enumerate(graph.nodes):
-            if node is None or type(node.op) is Output and node.value is None:
-                assert owner is not None                         # an output stands right after its node
+            if node is None or (type(node.op) is Output and node.value is None):
+                assert owner is not None  # an output stands right after its node
                 first, source = owner
                 k = position - first - 1
                 self._add(OUTPUTS[k], [first], source.spec[k], source.serial, source.layer)
@@ -43,7 +43,13 @@ class Draft:
                 if node.layout is not None:
                     self.strides[position] = tuple(s // node.dtype.itemsize for s in node.layout)
             else:
-                self._add(node.op, [graph.index[i] for i in node.inputs], node.spec, node.serial, node.layer)
+                self._add(
+                    node.op,
+                    [graph.index[i] for i in node.inputs],
+                    node.spec,
+                    node.serial,
+                    node.layer,
+                )
                 owner = position, node
 
     def _add(self, op: Op | None, ins: list[int], spec: Any, rank: float, layer: Any) -> int:

@@ -23,7 +23,9 @@ class Graph:
     nodes[i] is the node at position i; the outputs of a node with several have the positions after it, whether or not
     somebody uses them. Leaves stand where they are first used: their own age says nothing."""
 
-    def __init__(self, targets: Sequence[Node], finals: Sequence[Node], order: Iterable[Node]) -> None:
+    def __init__(
+        self, targets: Sequence[Node], finals: Sequence[Node], order: Iterable[Node]
+    ) -> None:
         order = list(order)
         want = set(targets)
         for node in reversed(order):
@@ -36,14 +38,16 @@ class Graph:
         for node in order:
             if node.value is None and node in want:
                 self._add(node)
-        for node in targets:                                     # a leaf that is itself asked for
+        for node in targets:  # a leaf that is itself asked for
             if node.value is not None:
                 self._leaf(node)
-        for node in finals:                                      # a home is an input even if nobody reads it
+        for node in finals:  # a home is an input even if nobody reads it
             if node.state.leaf is not None:
                 self._leaf(node.state.leaf)
         self.stores: dict[int, int | None] = {
-            self.index[n]: self.index.get(n.state.leaf) if n.state.leaf is not None else None for n in finals}
+            self.index[n]: self.index.get(n.state.leaf) if n.state.leaf is not None else None
+            for n in finals
+        }
 
     def _leaf(self, node: Node) -> None:
         if node not in self.index:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-ALIGNMENT = 64                                                   # bytes: a cache line, and an AVX-512 vector
+ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 vector
 
 
 class Interval(NamedTuple):
@@ -39,10 +39,13 @@ def assign_offsets(buffers: Sequence[Interval]) -> Layout:
     """Offsets for all buffers, such that no two that live at the same time overlap."""
     sizes = [rounded(b.nbytes) for b in buffers]
     orders = (
-        lambda i: (-sizes[i], buffers[i].first),                                             # large first
-        lambda i: (-(buffers[i].last - buffers[i].first + 1) * sizes[i], buffers[i].first),  # large areas first
-        lambda i: (-(buffers[i].last - buffers[i].first), -sizes[i]),                        # long lives first
-        lambda i: (buffers[i].first, -sizes[i]),                                             # as they come
+        lambda i: (-sizes[i], buffers[i].first),  # large first
+        lambda i: (
+            -(buffers[i].last - buffers[i].first + 1) * sizes[i],
+            buffers[i].first,
+        ),  # large areas first
+        lambda i: (-(buffers[i].last - buffers[i].first), -sizes[i]),  # long lives first
+        lambda i: (buffers[i].first, -sizes[i]),  # as they come
     )
     bound = lower_bound(buffers)
     best: tuple[int, list[int]] | None = None
@@ -63,7 +66,11 @@ def greedy(buffers: Sequence[Interval], sizes: list[int], order: list[int]) -> l
     placed: list[int] = []
     for i in order:
         first, last, at = buffers[i].first, buffers[i].last, 0
-        neighbours = sorted((offsets[j], sizes[j]) for j in placed if buffers[j].first <= last and first <= buffers[j].last)
+        neighbours = sorted(
+            (offsets[j], sizes[j])
+            for j in placed
+            if buffers[j].first <= last and first <= buffers[j].last
+        )
         for offset, size in neighbours:
             if at + sizes[i] <= offset:
                 break

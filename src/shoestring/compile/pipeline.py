@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-
 import numpy as np
 
 from ..backends import Operand
@@ -23,7 +22,13 @@ RECORD_BYTES = 16
 PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, place, schedule)
 
 
-def plan(graph: Graph, outputs: Sequence[int], device: str, has: Callable[[str], bool], check: bool = False) -> Plan:
+def plan(
+    graph: Graph,
+    outputs: Sequence[int],
+    device: str,
+    has: Callable[[str], bool],
+    check: bool = False,
+) -> Plan:
     """The plan that computes `outputs` and the graph's stores on `device`.
 
     has    tells whether the device has a kernel of some name; check: verify the draft after every pass
@@ -41,7 +46,9 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
     external = outliving(draft)
     bases = {leaf: 1 + k for k, leaf in enumerate(draft.leaves)}
     bases.update({root: 1 + len(draft.leaves) + k for k, root in enumerate(external)})
-    bases.update({s: bases[h] for s, h in draft.stores.items() if h is not None and s not in draft.late})
+    bases.update(
+        {s: bases[h] for s, h in draft.stores.items() if h is not None and s not in draft.late}
+    )
     steps = [make_step(draft, i, device, has) for i in draft.order]
     end = len(steps)
     first, last = lifetimes(draft, bases)
@@ -56,7 +63,7 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
             extra.append((step, "record"))
     layout = assign_offsets(buffers)
     offsets = dict(zip(first, layout.offsets, strict=False))
-    for (step, what), offset in zip(extra, layout.offsets[len(first):], strict=True):
+    for (step, what), offset in zip(extra, layout.offsets[len(first) :], strict=True):
         if what == "workspace":
             step.workspaces.append((ARENA, offset))
         else:
@@ -73,11 +80,27 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
     for i in asked:
         source = draft.same.get(i, i)
         values[i] = draft.root[source], draft.operand[source], draft.offset[source]
-    views = {i: (op, draft.ins[i][0]) for i, op in enumerate(draft.ops)
-             if op is not None and i in draft.root and draft.root[i] != i}
-    return Plan(device, final, min(stops, default=len(final)), list(draft.leaves),
-                {root: draft.specs[root] for root in external}, bases, values, dict(draft.stores), layout.total,
-                layout.lower_bound, views, dict(draft.root), draft.specs, offsets)
+    views = {
+        i: (op, draft.ins[i][0])
+        for i, op in enumerate(draft.ops)
+        if op is not None and i in draft.root and draft.root[i] != i
+    }
+    return Plan(
+        device,
+        final,
+        min(stops, default=len(final)),
+        list(draft.leaves),
+        {root: draft.specs[root] for root in external},
+        bases,
+        values,
+        dict(draft.stores),
+        layout.total,
+        layout.lower_bound,
+        views,
+        dict(draft.root),
+        draft.specs,
+        offsets,
+    )
 
 
 def outliving(draft: Draft) -> list[int]:
@@ -111,19 +134,39 @@ def written(draft: Draft, i: int) -> list[int]:
     return [i] if op.outputs == 1 else [i + 1 + k for k in range(op.outputs)]
 
 
-def make_step(draft: Draft, i: int, device: str, has: Callable[[str], bool]) -> tuple[Step, tuple[int, ...]]:
+def make_step(
+    draft: Draft, i: int, device: str, has: Callable[[str], bool]
+) -> tuple[Step, tuple[int, ...]]:
     op, outs = draft.ops[i], written(draft, i)
     inputs = [draft.operand[j] for j in draft.ins[i]]
-    if outs == [i] and draft.operand[i].size == (inputs[0].size if inputs else -1) and op.kind == "copy":
+    if (
+        outs == [i]
+        and draft.operand[i].size == (inputs[0].size if inputs else -1)
+        and op.kind == "copy"
+    ):
         outputs = [Operand(inputs[0].shape, inputs[0].dtype, row_major(inputs[0].shape))]
     else:
         outputs = [draft.operand[j] for j in outs]
     kernels, spaces = choose(op, device, inputs, outputs, has)
     home = draft.stores.get(i) if i not in draft.late else None
-    return Step(i, op, draft.layers[i], list(draft.ins[i]), outs, inputs, outputs, [], [], kernels, home=home), spaces
+    return Step(
+        i,
+        op,
+        draft.layers[i],
+        list(draft.ins[i]),
+        outs,
+        inputs,
+        outputs,
+        [],
+        [],
+        kernels,
+        home=home,
+    ), spaces
 
 
-def choose(op: Op, device: str, inputs: list[Operand], outputs: list[Operand], has: Callable[[str], bool]):
+def choose(
+    op: Op, device: str, inputs: list[Operand], outputs: list[Operand], has: Callable[[str], bool]
+):
     """The op's kernels for this device, or (None, ()) where its reference runs."""
     if op.launch is None or any(o.size == 0 for o in [*inputs, *outputs]):
         return None, ()
@@ -132,8 +175,13 @@ def choose(op: Op, device: str, inputs: list[Operand], outputs: list[Operand], h
         return None, ()
     for kernel in launch.kernels:
         if not has(kernel.entry):
-            fail("compile/kernel.missing", f"the {device} device has no kernel {kernel.entry!r}", op=op.name, tensors={},
-                 hint="rebuild the native extension: pip install --force-reinstall .")
+            fail(
+                "compile/kernel.missing",
+                f"the {device} device has no kernel {kernel.entry!r}",
+                op=op.name,
+                tensors={},
+                hint="rebuild the native extension: pip install --force-reinstall .",
+            )
     return launch.kernels, launch.workspaces
 
 
@@ -141,12 +189,24 @@ def write_late(draft: Draft, s: int, device: str, has: Callable[[str], bool]) ->
     """A store that waited for others: from its own memory into the home, after everything else."""
     operand = draft.operand[s]
     kernels, _ = choose(copy_op(), device, [operand], [operand], has)
-    return Step(s, copy_op(), draft.layers[s], [s], [s], [operand], [operand], [], [], kernels, home=draft.stores[s])
+    return Step(
+        s,
+        copy_op(),
+        draft.layers[s],
+        [s],
+        [s],
+        [operand],
+        [operand],
+        [],
+        [],
+        kernels,
+        home=draft.stores[s],
+    )
 
 
-def address(draft: Draft, bases: dict[int, int], offsets: dict[int, int], i: int) -> tuple[int, int]:
+def address(
+    draft: Draft, bases: dict[int, int], offsets: dict[int, int], i: int
+) -> tuple[int, int]:
     root = draft.root[i]
     start = draft.offset[i] * np.dtype(draft.operand[i].dtype).itemsize
     return (bases[root], start) if root in bases else (ARENA, offsets[root] + start)
-
-

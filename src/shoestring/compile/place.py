@@ -51,7 +51,7 @@ def place_one(draft: Draft, i: int) -> None:
     elif i in draft.stores:
         own(draft, i)
         draft.steps.append(i)
-    elif op.kind == "effect":                                    # a newer store supersedes it: it moves no data
+    elif op.kind == "effect":  # a newer store supersedes it: it moves no data
         look_at(draft, i, ins[0])
     elif op.kind == "check":
         ensure_contiguous(draft, i)
@@ -74,7 +74,11 @@ def own(draft: Draft, i: int, strides: tuple[int, ...] | None = None) -> None:
 
 
 def look_at(draft: Draft, i: int, source: int) -> None:
-    draft.root[i], draft.offset[i], draft.operand[i] = draft.root[source], draft.offset[source], draft.operand[source]
+    draft.root[i], draft.offset[i], draft.operand[i] = (
+        draft.root[source],
+        draft.offset[source],
+        draft.operand[source],
+    )
 
 
 def place_view(draft: Draft, i: int) -> None:
@@ -109,7 +113,11 @@ def set_view(draft: Draft, i: int, source: int, found) -> None:
 def must_copy(draft: Draft, i: int, root: int) -> bool:
     if root in draft.homes or root in draft.stores:
         return True
-    return draft.ops[root] is not None and root not in draft.outputs and draft.specs[i].size < draft.specs[root].size
+    return (
+        draft.ops[root] is not None
+        and root not in draft.outputs
+        and draft.specs[i].size < draft.specs[root].size
+    )
 
 
 def ensure_contiguous(draft: Draft, i: int) -> None:
@@ -121,7 +129,9 @@ def copied(draft: Draft, source: int, before: int) -> int:
     found = draft.copies.get(source)
     if found is None:
         spec = draft.specs[source]
-        found = draft.copies[source] = draft.add(copy_op(), [source], Spec(spec.shape, spec.dtype, spec.device), before)
+        found = draft.copies[source] = draft.add(
+            copy_op(), [source], Spec(spec.shape, spec.dtype, spec.device), before
+        )
         own(draft, found)
         draft.steps.append(found)
     return found
@@ -133,9 +143,17 @@ def compute_in_home(draft: Draft) -> None:
         source = draft.ins[store][0]
         op = draft.ops[source]
         alone = [c for c in consumers[source] if c in draft.root or c in draft.steps] == [store]
-        if op is not None and op.outputs == 1 and not isinstance(op, Output) and draft.root.get(source) == source and alone \
-                and source not in draft.outputs and source not in draft.stores and source in draft.steps \
-                and (home is None or op.kind == "expr" and aligned(draft, source, home)):
+        if (
+            op is not None
+            and op.outputs == 1
+            and not isinstance(op, Output)
+            and draft.root.get(source) == source
+            and alone
+            and source not in draft.outputs
+            and source not in draft.stores
+            and source in draft.steps
+            and (home is None or (op.kind == "expr" and aligned(draft, source, home)))
+        ):
             draft.ops[store], draft.ins[store] = op, draft.ins[source]
             draft.layers[store] = draft.layers[source]
             draft.fused.add(source)

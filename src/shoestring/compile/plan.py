@@ -45,12 +45,23 @@ class Step:
 
     @property
     def name(self) -> str:
-        return "+".join(k.entry for k in self.kernels) if self.kernels else f"{self.op.name} (reference)"
+        return (
+            "+".join(k.entry for k in self.kernels)
+            if self.kernels
+            else f"{self.op.name} (reference)"
+        )
 
     def launches(self) -> list[tuple]:
         """(entry, places, integers, reals) of each kernel, as a device's program takes them."""
-        places = [*self.reads, *self.writes, *self.workspaces] if self.record is None else [self.reads[0], self.record]
-        return [(k.entry, [places[b] for b in k.buffers], list(k.integers), list(k.reals)) for k in self.kernels or ()]
+        places = (
+            [*self.reads, *self.writes, *self.workspaces]
+            if self.record is None
+            else [self.reads[0], self.record]
+        )
+        return [
+            (k.entry, [places[b] for b in k.buffers], list(k.integers), list(k.reals))
+            for k in self.kernels or ()
+        ]
 
 
 @dataclass
@@ -65,16 +76,16 @@ class Plan:
     steps: list[Step]
     point_of_no_return: int
     leaves: list[int]
-    external: dict[int, Spec]                                    # root position -> spec
-    bases: dict[int, int]                                        # root position -> base
-    values: dict[int, tuple[int, Operand, int]]                  # asked position -> (root, operand, offset)
+    external: dict[int, Spec]  # root position -> spec
+    bases: dict[int, int]  # root position -> base
+    values: dict[int, tuple[int, Operand, int]]  # asked position -> (root, operand, offset)
     stores: dict[int, int | None]
     arena_bytes: int
     lower_bound_bytes: int
-    views: dict[int, tuple[Op, int]]                             # position of a view -> (op, source)
+    views: dict[int, tuple[Op, int]]  # position of a view -> (op, source)
     roots: dict[int, int]
     specs: list[Any]
-    offsets: dict[int, int]                                      # arena offset of each root in it
+    offsets: dict[int, int]  # arena offset of each root in it
 
     @property
     def external_bytes(self) -> int:
@@ -92,19 +103,42 @@ class Plan:
     def __str__(self) -> str:
         rows = [("step", "kernel", "layer", "reads", "writes", "at")]
         for k, step in enumerate(self.steps):
-            at = ", ".join(f"{'arena' if base == ARENA else f'buffer {base}'}+{offset:,}" for base, offset in step.writes)
+            at = ", ".join(
+                f"{'arena' if base == ARENA else f'buffer {base}'}+{offset:,}"
+                for base, offset in step.writes
+            )
             note = " in place of its old value" if step.home is not None else ""
-            rows.append((str(k), step.name, str(step.layer or ""), ", ".join(show(o) for o in step.inputs),
-                         ", ".join(show(o) for o in step.outputs), at + note))
+            rows.append(
+                (
+                    str(k),
+                    step.name,
+                    str(step.layer or ""),
+                    ", ".join(show(o) for o in step.inputs),
+                    ", ".join(show(o) for o in step.outputs),
+                    at + note,
+                )
+            )
             if k + 1 == self.point_of_no_return < len(self.steps):
                 rows.append(("", "-- from here on states are overwritten --", "", "", "", ""))
         widths = [max(len(r[c]) for r in rows) for c in range(6)]
-        lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-        lines.append(f"{self.kernel_count()} kernels on {self.device}; arena {self.arena_bytes:,} bytes (lower bound "
-                     f"{self.lower_bound_bytes:,}), left behind {self.external_bytes:,}")
+        lines = [
+            "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
+        lines.append(
+            f"{self.kernel_count()} kernels on {self.device}; arena {self.arena_bytes:,} bytes (lower bound "
+            f"{self.lower_bound_bytes:,}), left behind {self.external_bytes:,}"
+        )
         return "\n".join(lines)
 
 
 def show(operand: Operand) -> str:
-    short = {"float32": "", "float64": " f64", "int64": " i64", "int32": " i32", "uint8": " u8", "bool": " bool"}
+    short = {
+        "float32": "",
+        "float64": " f64",
+        "int64": " i64",
+        "int32": " i32",
+        "uint8": " u8",
+        "bool": " bool",
+    }
     return f"{list(operand.shape)}{short.get(np.dtype(operand.dtype).name, '')}"

@@ -15,7 +15,7 @@ from collections import defaultdict
 from ..ir import Output
 from .draft import Draft
 
-HOIST_BYTES = 1 << 16                                            # updates at least this large run early
+HOIST_BYTES = 1 << 16  # updates at least this large run early
 
 
 def schedule(draft: Draft) -> Draft:
@@ -49,7 +49,7 @@ def schedule(draft: Draft) -> Draft:
     for i in steps:
         offer(i)
     while len(done) < len(steps):
-        if not ready:                                            # only stores that wait for each other are left
+        if not ready:  # only stores that wait for each other are left
             for s in [s for s in hold if s not in done and need[s] <= done]:
                 late.add(s)
                 offer(s)
@@ -77,7 +77,7 @@ def producers(draft: Draft, steps: set[int]) -> dict[int, frozenset[int]]:
         elif isinstance(draft.ops[i], Output):
             found[i] = frozenset(draft.ins[i])
         elif i in draft.fused:
-            found[i] = frozenset()                               # nobody but its store, which has taken it over
+            found[i] = frozenset()  # nobody but its store, which has taken it over
         else:
             found[i] = found[draft.ins[i][0]]
     return found
@@ -85,7 +85,9 @@ def producers(draft: Draft, steps: set[int]) -> dict[int, frozenset[int]]:
 
 def reads_elsewhere(draft: Draft, store: int, home: int) -> bool:
     """A store that copies from another view of the very home it overwrites."""
-    return draft.ops[store].kind == "copy" and any(draft.root[j] == home and j != home for j in draft.ins[store])
+    return draft.ops[store].kind == "copy" and any(
+        draft.root[j] == home and j != home for j in draft.ins[store]
+    )
 
 
 def hoisted(draft: Draft) -> dict[int, float]:
@@ -96,7 +98,13 @@ def hoisted(draft: Draft) -> dict[int, float]:
     consumers = draft.consumers()
     for i in reversed(range(len(draft))):
         op, readers = draft.ops[i], [c for c in consumers[i] if c not in draft.fused]
-        if op is not None and op.kind in ("expr", "view", "copy") and i not in draft.outputs and readers \
-                and i not in draft.stores and all(c in early for c in readers):
+        if (
+            op is not None
+            and op.kind in ("expr", "view", "copy")
+            and i not in draft.outputs
+            and readers
+            and i not in draft.stores
+            and all(c in early for c in readers)
+        ):
             early[i] = min(early[c] for c in readers)
     return early

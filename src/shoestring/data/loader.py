@@ -30,8 +30,13 @@ class TensorDataset:
         self.arrays = [a.numpy() if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
         lengths = [len(a) for a in self.arrays]
         if len(set(lengths)) != 1:
-            fail("shape/dataset.lengths", f"arrays have different lengths: {lengths}", op="TensorDataset", tensors={},
-                 hint="one row per sample in each")
+            fail(
+                "shape/dataset.lengths",
+                f"arrays have different lengths: {lengths}",
+                op="TensorDataset",
+                tensors={},
+                hint="one row per sample in each",
+            )
 
     def __len__(self) -> int:
         return len(self.arrays[0])
@@ -49,19 +54,41 @@ class DataLoader:
     device      where tensors go; default: ss.default_device()
     """
 
-    def __init__(self, data: Any, batch_size: int = 32, shuffle: bool = False, seed: int | None = None,
-                 drop_last: bool = False, device: str | None = None) -> None:
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int = 32,
+        shuffle: bool = False,
+        seed: int | None = None,
+        drop_last: bool = False,
+        device: str | None = None,
+    ) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
-            fail("value/loader.batch", f"batch_size must be a whole number of at least 1, got {batch_size!r}",
-                 op="DataLoader", tensors={}, hint="DataLoader(data, batch_size=32)")
+            fail(
+                "value/loader.batch",
+                f"batch_size must be a whole number of at least 1, got {batch_size!r}",
+                op="DataLoader",
+                tensors={},
+                hint="DataLoader(data, batch_size=32)",
+            )
         if isinstance(data, (tuple, list)) and all(hasattr(a, "__len__") for a in data):
             data = TensorDataset(*data)
         elif isinstance(data, (np.ndarray, Tensor)):
             data = TensorDataset(data)
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-            fail("type/loader.data", f"this is no dataset: {type(data).__name__}", op="DataLoader", tensors={},
-                 hint="an array, a tuple of arrays, or an object with __len__ and __getitem__")
-        self.data, self.batch_size, self.shuffle, self.drop_last = data, batch_size, shuffle, drop_last
+            fail(
+                "type/loader.data",
+                f"this is no dataset: {type(data).__name__}",
+                op="DataLoader",
+                tensors={},
+                hint="an array, a tuple of arrays, or an object with __len__ and __getitem__",
+            )
+        self.data, self.batch_size, self.shuffle, self.drop_last = (
+            data,
+            batch_size,
+            shuffle,
+            drop_last,
+        )
         self.seed, self.epoch, self.device = seed, 0, device
         self.whole: list[Tensor] | None = None
 
@@ -79,7 +106,7 @@ class DataLoader:
 
     def order(self) -> np.ndarray:
         seed = runtime.random.seed if self.seed is None else self.seed
-        generator = np.random.Generator(np.random.Philox(key=[seed, 2 ** 63 + self.epoch]))
+        generator = np.random.Generator(np.random.Philox(key=[seed, 2**63 + self.epoch]))
         return generator.permutation(len(self.data))
 
     def slices(self, start: int, stop: int) -> list[Tensor]:
@@ -94,5 +121,7 @@ class DataLoader:
             return [tensor(a[places], device=self.device) for a in self.data.arrays]
         items = [self.data[int(k)] for k in places]
         items = [i if isinstance(i, tuple) else (i,) for i in items]
-        return [tensor(np.stack([np.asarray(part) for part in column]), device=self.device)
-                for column in zip(*items, strict=True)]
+        return [
+            tensor(np.stack([np.asarray(part) for part in column]), device=self.device)
+            for column in zip(*items, strict=True)
+        ]

@@ -18,7 +18,12 @@ from ..errors import DataError, fail
 
 SHA256 = "06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64"
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
-SHAPES = {"x_train": (60000, 28, 28), "y_train": (60000,), "x_test": (10000, 28, 28), "y_test": (10000,)}
+SHAPES = {
+    "x_train": (60000, 28, 28),
+    "y_train": (60000,),
+    "x_test": (10000, 28, 28),
+    "y_test": (10000,),
+}
 
 
 class Digits(NamedTuple):
@@ -34,7 +39,11 @@ class Digits(NamedTuple):
 def cache_folder() -> pathlib.Path:
     """SHOESTRING_CACHE, or the system's place for caches."""
     base = os.environ.get("SHOESTRING_CACHE")
-    return pathlib.Path(base) if base else pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "shoestring"
+    return (
+        pathlib.Path(base)
+        if base
+        else pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "shoestring"
+    )
 
 
 def mnist() -> Digits:
@@ -62,9 +71,16 @@ def read(path: pathlib.Path) -> Digits:
 
 
 def damaged(path: pathlib.Path, what: str, source: BaseException | None = None) -> None:
-    fail("data/mnist.damaged", f"{path} is not MNIST: {what}", op="mnist", tensors={}, source=source, error=DataError,
-         expected=f"an .npz with x_train uint8 [60000, 28, 28] and so on, SHA-256 {SHA256}",
-         hint=f"delete {path}; it will be downloaded again")
+    fail(
+        "data/mnist.damaged",
+        f"{path} is not MNIST: {what}",
+        op="mnist",
+        tensors={},
+        source=source,
+        error=DataError,
+        expected=f"an .npz with x_train uint8 [60000, 28, 28] and so on, SHA-256 {SHA256}",
+        hint=f"delete {path}; it will be downloaded again",
+    )
 
 
 def download(target: pathlib.Path) -> str:
@@ -77,8 +93,14 @@ def download(target: pathlib.Path) -> str:
         import logging
 
         pooch.get_logger().setLevel(logging.ERROR)
-        pooch.retrieve(URL, known_hash=f"sha256:{SHA256}", path=target.parent, fname=target.name, progressbar=False)
-    except Exception as problem:                                 # whatever a network can do wrong
+        pooch.retrieve(
+            URL,
+            known_hash=f"sha256:{SHA256}",
+            path=target.parent,
+            fname=target.name,
+            progressbar=False,
+        )
+    except Exception as problem:  # whatever a network can do wrong
         return f"it could not be downloaded ({type(problem).__name__})"
     return ""
 
@@ -88,14 +110,23 @@ def small_digits(reason: str) -> Digits:
     try:
         from sklearn.datasets import load_digits
     except ImportError as problem:
-        fail("data/mnist.nowhere", f"there is no MNIST here, and {reason}", op="mnist", tensors={}, source=problem,
-             error=DataError, cause="the small stand-in needs scikit-learn, which is not installed",
-             hint="pip install 'shoestring[data]', or set SHOESTRING_DATA to the folder that holds mnist.npz")
-    print(f"MNIST is not here and {reason}: training on scikit-learn's 1,797 small digits instead", file=sys.stderr)
+        fail(
+            "data/mnist.nowhere",
+            f"there is no MNIST here, and {reason}",
+            op="mnist",
+            tensors={},
+            source=problem,
+            error=DataError,
+            cause="the small stand-in needs scikit-learn, which is not installed",
+            hint="pip install 'shoestring[data]', or set SHOESTRING_DATA to the folder that holds mnist.npz",
+        )
+    print(
+        f"MNIST is not here and {reason}: training on scikit-learn's 1,797 small digits instead",
+        file=sys.stderr,
+    )
     digits = load_digits()
     small = np.clip(digits.images * (255 / 16), 0, 255)
     large = np.zeros((len(small), 28, 28), np.uint8)
     large[:, 2:26, 2:26] = small.repeat(3, 1).repeat(3, 2).round().astype(np.uint8)
     y = digits.target.astype(np.uint8)
     return Digits(large[:1500], y[:1500], large[1500:], y[1500:], "scikit-learn's digits")
-

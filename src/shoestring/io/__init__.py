@@ -24,7 +24,9 @@ def save(thing: Module | dict[str, Any], path: str | os.PathLike) -> None:
     state = thing.state_dict() if isinstance(thing, Module) else thing
     target = pathlib.Path(path)
     try:
-        handle, name = tempfile.mkstemp(prefix=target.name + ".", suffix=".part", dir=target.parent or ".")
+        handle, name = tempfile.mkstemp(
+            prefix=target.name + ".", suffix=".part", dir=target.parent or "."
+        )
     except OSError as problem:
         cannot_write(target, problem)
     try:
@@ -41,9 +43,16 @@ def save(thing: Module | dict[str, Any], path: str | os.PathLike) -> None:
 
 
 def cannot_write(target: pathlib.Path, problem: OSError) -> None:
-    fail("data/save.write", f"{target} could not be written: {problem.strerror or problem}", op="save", tensors={},
-         source=problem, error=DataError, cause="the file that was there before is untouched",
-         hint="another folder, or room on the disk")
+    fail(
+        "data/save.write",
+        f"{target} could not be written: {problem.strerror or problem}",
+        op="save",
+        tensors={},
+        source=problem,
+        error=DataError,
+        cause="the file that was there before is untouched",
+        hint="another folder, or room on the disk",
+    )
 
 
 def load(path: str | os.PathLike, into: Module | None = None) -> dict[str, np.ndarray]:
@@ -52,11 +61,26 @@ def load(path: str | os.PathLike, into: Module | None = None) -> dict[str, np.nd
         with np.load(path, allow_pickle=False) as file:
             state = {key: file[key] for key in file.files}
     except FileNotFoundError as problem:
-        fail("data/load.missing", f"there is no file {path}", op="load", tensors={}, source=problem, error=DataError,
-             hint="ss.save(model, path) writes one")
+        fail(
+            "data/load.missing",
+            f"there is no file {path}",
+            op="load",
+            tensors={},
+            source=problem,
+            error=DataError,
+            hint="ss.save(model, path) writes one",
+        )
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
-        fail("data/load.damaged", f"{path} is not a whole .npz file: {problem}", op="load", tensors={}, source=problem,
-             error=DataError, expected="a file written by ss.save", hint="copy it again, or train again")
+        fail(
+            "data/load.damaged",
+            f"{path} is not a whole .npz file: {problem}",
+            op="load",
+            tensors={},
+            source=problem,
+            error=DataError,
+            expected="a file written by ss.save",
+            hint="copy it again, or train again",
+        )
     if into is not None:
         into.load_state_dict(state)
     return state

@@ -5,6 +5,33 @@ from .dtypes import DTYPES, bool_, float32, float64, int32, int64, promote, prom
 from .node import OUTPUTS, F, Node, Output, Spec, age, ancestry, leaf, output
 from .op import KINDS, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
 
-__all__ = ["DTYPES", "KINDS", "MIXED", "OPS", "OUTPUTS", "SUM", "Case", "Cost", "F", "Node", "Op", "Output", "Shape", "Spec",
-           "age", "ancestry", "batch_leads", "batch_mixed", "bool_", "float32", "float64", "int32", "int64", "leaf",
-           "output", "promote", "promote_float", "uint8"]
+__all__ = [
+    "DTYPES",
+    "KINDS",
+    "MIXED",
+    "OPS",
+    "OUTPUTS",
+    "SUM",
+    "Case",
+    "Cost",
+    "F",
+    "Node",
+    "Op",
+    "Output",
+    "Shape",
+    "Spec",
+    "age",
+    "ancestry",
+    "batch_leads",
+    "batch_mixed",
+    "bool_",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "leaf",
+    "output",
+    "promote",
+    "promote_float",
+    "uint8",
+]

@@ -35,10 +35,17 @@ class Case:
     def inputs(self, seed: int = 0, floats: str = "float32") -> list[np.ndarray]:
         """The arrays of this case; float inputs get the type `floats`."""
         rng = np.random.default_rng(seed)
-        domains = [self.domains] * len(self.shapes) if isinstance(self.domains, str) else self.domains
+        domains = (
+            [self.domains] * len(self.shapes) if isinstance(self.domains, str) else self.domains
+        )
         dtypes = [self.dtypes] * len(self.shapes) if isinstance(self.dtypes, str) else self.dtypes
-        arrays = [np.asarray(draw(domain, shape, rng)) for domain, shape in zip(domains, self.shapes, strict=True)]
-        return [a.astype(floats if d == "float32" else d) for a, d in zip(arrays, dtypes, strict=True)]
+        arrays = [
+            np.asarray(draw(domain, shape, rng))
+            for domain, shape in zip(domains, self.shapes, strict=True)
+        ]
+        return [
+            a.astype(floats if d == "float32" else d) for a, d in zip(arrays, dtypes, strict=True)
+        ]
 
 
 def draw(domain: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

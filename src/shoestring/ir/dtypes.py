@@ -9,7 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 float32, float64 = np.dtype("float32"), np.dtype("float64")
-int64, int32, uint8, bool_ = np.dtype("int64"), np.dtype("int32"), np.dtype("uint8"), np.dtype("bool")
+int64, int32, uint8, bool_ = (
+    np.dtype("int64"),
+    np.dtype("int32"),
+    np.dtype("uint8"),
+    np.dtype("bool"),
+)
 FLOATS, INTEGERS = (float32, float64), (int64, int32, uint8)
 DTYPES = (*FLOATS, *INTEGERS, bool_)
 

@@ -25,7 +25,7 @@ age = operator.attrgetter("serial")
 class Spec:
     """Shape, type and device of one value. Interned: equal specs are the same object and hash by identity."""
 
-    __slots__ = ("shape", "dtype", "device", "size", "nbytes")
+    __slots__ = ("device", "dtype", "nbytes", "shape", "size")
     shape: Shape
     dtype: np.dtype
     device: str
@@ -63,11 +63,34 @@ class Node:
     layer       Location of the layer that built it;  line: the user's line, recorded for checks only
     """
 
-    __slots__ = ("op", "inputs", "spec", "needs_grad", "value", "state", "source", "layout", "handle", "spent",
-                 "stale", "layer", "line", "serial", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "handle",
+        "inputs",
+        "layer",
+        "layout",
+        "line",
+        "needs_grad",
+        "op",
+        "serial",
+        "source",
+        "spec",
+        "spent",
+        "stale",
+        "state",
+        "value",
+    )
 
-    def __init__(self, op: Op | None, inputs: tuple[Node, ...], spec: Any, needs_grad: bool = False,
-                 value: Any = None, state: Any = None, source: Any = None) -> None:
+    def __init__(
+        self,
+        op: Op | None,
+        inputs: tuple[Node, ...],
+        spec: Any,
+        needs_grad: bool = False,
+        value: Any = None,
+        state: Any = None,
+        source: Any = None,
+    ) -> None:
         self.op, self.inputs, self.spec, self.needs_grad = op, inputs, spec, needs_grad
         self.value, self.state, self.source = value, state, source
         self.layout = self.handle = self.stale = self.line = None
@@ -83,7 +106,9 @@ class Node:
         return f"<{self.op.name if self.op else 'leaf'} {self.spec}>"
 
 
-def leaf(value: Any, state: Any = None, source: Any = None, needs_grad: bool = False, device: str = "") -> Node:
+def leaf(
+    value: Any, state: Any = None, source: Any = None, needs_grad: bool = False, device: str = ""
+) -> Node:
     """A node whose value is known. `value` has shape, dtype and strides (in bytes), as a NumPy array does; its
     `device` attribute, or the argument, says where it is."""
     spec = Spec(tuple(value.shape), value.dtype, device or getattr(value, "device", None) or "cpu")
@@ -129,8 +154,13 @@ class _Builder:
     def __getattr__(self, name: str) -> Any:
         if name not in OPS:
             close = errors.nearest(name, OPS)
-            errors.fail("value/op.unknown", f"no op is named {name!r}", tensors={}, error=errors.NameUnknownError,
-                        hint=f"F.{close}" if close else f"one of {', '.join(sorted(OPS))}")
+            errors.fail(
+                "value/op.unknown",
+                f"no op is named {name!r}",
+                tensors={},
+                error=errors.NameUnknownError,
+                hint=f"F.{close}" if close else f"one of {', '.join(sorted(OPS))}",
+            )
         builder = self._builder(OPS[name])
         setattr(self, name, builder)
         return builder
@@ -168,18 +198,27 @@ def infer(op: Op, inputs: list[Spec]) -> Any:
     before, errors.context.inputs = errors.context.inputs, tuple(zip(names, inputs, strict=False))
     try:
         if op.arity is not None and op.arity != len(inputs):
-            op.fail("shape/op.inputs", f"takes {op.arity} inputs ({', '.join(op.parameters)}), got {len(inputs)}")
+            op.fail(
+                "shape/op.inputs",
+                f"takes {op.arity} inputs ({', '.join(op.parameters)}), got {len(inputs)}",
+            )
         devices = {spec.device for spec in inputs}
         if len(devices) > 1:
             first = inputs[0].device
-            op.fail("type/op.devices", f"inputs are on different devices: {', '.join(sorted(devices))}",
-                    hint=f"move them to one device first, for example x.to({first!r})", error=errors.DeviceError)
+            op.fail(
+                "type/op.devices",
+                f"inputs are on different devices: {', '.join(sorted(devices))}",
+                hint=f"move them to one device first, for example x.to({first!r})",
+                error=errors.DeviceError,
+            )
         device = inputs[0].device if inputs else "cpu"
         shapes, dtypes = op.shape(*[s.shape for s in inputs]), op.dtype(*[s.dtype for s in inputs])
         if op.outputs == 1:
             return Spec(tuple(int(n) for n in shapes), np.dtype(dtypes), device)
-        return tuple(Spec(tuple(int(n) for n in s), np.dtype(d), device)
-                     for s, d in zip(shapes, dtypes, strict=True))
+        return tuple(
+            Spec(tuple(int(n) for n in s), np.dtype(d), device)
+            for s, d in zip(shapes, dtypes, strict=True)
+        )
     finally:
         errors.context.inputs = before
 

@@ -64,7 +64,7 @@ class Op:
     cheap_to_recompute: ClassVar[bool]
     inplace: ClassVar[bool] = False
     strided: ClassVar[bool] = False
-    arity: ClassVar[int | None] = None          # number of inputs; None: any number
+    arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages
 
     shape: Any
@@ -74,23 +74,42 @@ class Op:
     cost: Any
     batch_axis: Any
 
-    REQUIRED: ClassVar = ("kind", "cases", "shape", "reference", "gradient", "launch", "cost", "cheap_to_recompute",
-                          "batch_axis")
+    REQUIRED: ClassVar = (
+        "kind",
+        "cases",
+        "shape",
+        "reference",
+        "gradient",
+        "launch",
+        "cost",
+        "cheap_to_recompute",
+        "batch_axis",
+    )
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         if not vars(cls).get("name"):
-            return                                               # a family's common base
+            return  # a family's common base
         for fact in cls.REQUIRED:
             if not any(fact in vars(base) for base in cls.__mro__ if base not in (Op, object)):
-                errors.fail("value/op.fact", f"op {cls.name!r} declares no `{fact}`",
-                            hint=f"write `{fact} = None` in {cls.__name__} if it truly has none")
+                errors.fail(
+                    "value/op.fact",
+                    f"op {cls.name!r} declares no `{fact}`",
+                    hint=f"write `{fact} = None` in {cls.__name__} if it truly has none",
+                )
         if cls.kind not in KINDS:
-            errors.fail("value/op.kind", f"op {cls.name!r} has the unknown kind {cls.kind!r}",
-                        hint=f"one of {', '.join(KINDS)}")
+            errors.fail(
+                "value/op.kind",
+                f"op {cls.name!r} has the unknown kind {cls.kind!r}",
+                hint=f"one of {', '.join(KINDS)}",
+            )
         if cls.name in OPS and OPS[cls.name].__qualname__ != cls.__qualname__:
-            errors.fail("value/op.twice", f"op {cls.name!r} is declared twice",
-                        cause=f"{OPS[cls.name].__module__} declares it too", hint="choose another name")
+            errors.fail(
+                "value/op.twice",
+                f"op {cls.name!r} is declared twice",
+                cause=f"{OPS[cls.name].__module__} declares it too",
+                hint="choose another name",
+            )
         names = inspect.signature(cls.shape).parameters.values()
         cls.parameters = tuple(p.name for p in list(names)[1:])
         cls.arity = None if any(p.kind is p.VAR_POSITIONAL for p in names) else len(cls.parameters)
@@ -109,7 +128,9 @@ class Op:
         return float(np.finfo(np.float32).eps) * (8 + self.terms(*shapes))
 
     def attributes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in getattr(type(self), "__dataclass_fields__", ())}
+        return {
+            name: getattr(self, name) for name in getattr(type(self), "__dataclass_fields__", ())
+        }
 
     def fail(self, place: str, what: str, **details: Any) -> NoReturn:
         """Raise at `place`; the inputs' shapes and types are added by the builder."""

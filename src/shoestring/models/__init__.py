@@ -43,5 +43,10 @@ def build(name: str) -> Module:
     """A fresh network by its name in MODELS."""
     if name not in MODELS:
         close = nearest(name, MODELS)
-        fail("value/models.name", f"there is no network {name!r}", tensors={}, hint=close or ", ".join(MODELS))
+        fail(
+            "value/models.name",
+            f"there is no network {name!r}",
+            tensors={},
+            hint=close or ", ".join(MODELS),
+        )
     return MODELS[name]()

@@ -57,12 +57,17 @@ def log_softmax(x: Tensor, axis: int = -1, *, dim: int | None = None) -> Tensor:
 def layer(function: Any, name: str) -> type[Module]:
     def forward(self: Module, x: Tensor) -> Tensor:
         return function(x)
+
     doc = f"The function `{function.__name__}` as a layer: {function.__doc__}"
     return type(name, (Module,), dict(forward=forward, __doc__=doc, __module__=__name__))
 
 
 ReLU, GELU, SiLU = layer(relu, "ReLU"), layer(gelu, "GELU"), layer(silu, "SiLU")
-Sigmoid, Tanh, Softplus = layer(sigmoid, "Sigmoid"), layer(tanh, "Tanh"), layer(softplus, "Softplus")
+Sigmoid, Tanh, Softplus = (
+    layer(sigmoid, "Sigmoid"),
+    layer(tanh, "Tanh"),
+    layer(softplus, "Softplus"),
+)
 
 
 class LeakyReLU(Module):

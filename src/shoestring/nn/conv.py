@@ -15,10 +15,20 @@ Pair = int | tuple[int, int]
 
 def pair(value: Any, name: str, least: int) -> tuple[int, int]:
     """(a, b) from a or (a, b), both whole numbers not below `least`."""
-    found = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, (tuple, list)) else ()
+    found = (
+        (value, value)
+        if isinstance(value, int)
+        else tuple(value)
+        if isinstance(value, (tuple, list))
+        else ()
+    )
     if len(found) != 2 or not all(isinstance(n, int) and n >= least for n in found):
-        fail("value/layer.pair", f"{name} must be a whole number of at least {least}, or two, got {value!r}", tensors={},
-             hint=f"{name}={max(least, 1)}")
+        fail(
+            "value/layer.pair",
+            f"{name} must be a whole number of at least {least}, or two, got {value!r}",
+            tensors={},
+            hint=f"{name}={max(least, 1)}",
+        )
     return found[0], found[1]
 
 
@@ -34,14 +44,26 @@ def padding_of(padding: Any, H: int, W: int, R: int, S: int, stride: tuple[int, 
             found.append((total // 2, total - total // 2))
         return tuple(found)
     if isinstance(padding, str):
-        fail("value/conv2d.padding", f"there is no padding {padding!r}", op="conv2d", tensors={},
-             expected='a number, two, "same" or "valid"', hint='padding="same"')
+        fail(
+            "value/conv2d.padding",
+            f"there is no padding {padding!r}",
+            op="conv2d",
+            tensors={},
+            expected='a number, two, "same" or "valid"',
+            hint='padding="same"',
+        )
     vertical, horizontal = pair(padding, "padding", 0)
     return (vertical, vertical), (horizontal, horizontal)
 
 
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Pair = 1, padding: Pair | str = 0,
-           dilation: Pair = 1) -> Tensor:
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+) -> Tensor:
     """y[n,k,p,q] = bias[k] + sum_{c,r,s} x[n, c, p*stride + r - padding, q*stride + s - padding] * weight[k,c,r,s]
 
     x        [N, C, H, W];  weight: [K, C, R, S];  bias: [K] or None
@@ -50,13 +72,18 @@ def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Pair =
     returns  [N, K, P, Q], P = (H + padding above and below - R) // stride + 1
     """
     if pair(dilation, "dilation", 1) != (1, 1):
-        fail("value/conv2d.dilation", f"dilation is 1 here, got {dilation}", op="conv2d", tensors={"x": x.spec},
-             hint="a larger kernel_size, or a stride")
+        fail(
+            "value/conv2d.dilation",
+            f"dilation is 1 here, got {dilation}",
+            op="conv2d",
+            tensors={"x": x.spec},
+            hint="a larger kernel_size, or a stride",
+        )
     steps = pair(stride, "stride", 1)
     if x.ndim == 4 and weight.ndim == 4:
         edges = padding_of(padding, x.shape[2], x.shape[3], weight.shape[2], weight.shape[3], steps)
     else:
-        edges = ((0, 0), (0, 0))                                 # the op complains about the rank
+        edges = ((0, 0), (0, 0))  # the op complains about the rank
     y = F.conv2d(x.node, weight.node, stride=steps, padding=edges)
     if bias is not None:
         y = F.add(y, F.reshape(bias.node, to=(bias.size, 1, 1)))
@@ -66,13 +93,25 @@ def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Pair =
 class Conv2D(Module):
     """conv2d with a weight [out_channels, in_channels, R, S] (Kaiming normal) and a bias [out_channels] (zeros)."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: Pair, stride: Pair = 1,
-                 padding: Pair | str = 0, bias: bool = True) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Pair,
+        stride: Pair = 1,
+        padding: Pair | str = 0,
+        bias: bool = True,
+    ) -> None:
         R, S = pair(kernel_size, "kernel_size", 1)
         for name, count in (("in_channels", in_channels), ("out_channels", out_channels)):
             if not isinstance(count, int) or count < 1:
-                fail("value/conv2d.channels", f"{name} must be a whole number of at least 1, got {count!r}", op="Conv2D",
-                     tensors={}, hint="Conv2D(in_channels=3, out_channels=16, kernel_size=3)")
+                fail(
+                    "value/conv2d.channels",
+                    f"{name} must be a whole number of at least 1, got {count!r}",
+                    op="Conv2D",
+                    tensors={},
+                    hint="Conv2D(in_channels=3, out_channels=16, kernel_size=3)",
+                )
         self.weight = Parameter(init.kaiming_normal((out_channels, in_channels, R, S)))
         self.bias = Parameter([0.0] * out_channels) if bias else None
         self.stride, self.padding = stride, padding

@@ -16,8 +16,13 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     The mask depends on ss.seed and the number of draws before; recomputation sees the same one.
     """
     if not 0 <= p <= 1:
-        fail("value/dropout.p", f"a probability lies in [0, 1], got {p}", op="dropout", tensors={"x": x.spec},
-             hint="dropout(x, p=0.5)")
+        fail(
+            "value/dropout.p",
+            f"a probability lies in [0, 1], got {p}",
+            op="dropout",
+            tensors={"x": x.spec},
+            hint="dropout(x, p=0.5)",
+        )
     if not training or p == 0:
         return x
     keep = F.bernoulli(runtime.random.key(x.device), node_of(1.0 - p, x), to=x.shape)

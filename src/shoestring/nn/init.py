@@ -26,8 +26,13 @@ def generator() -> np.random.Generator:
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) < 2:
-        fail("shape/init.rank", f"fans need a weight of two axes or more, got {list(shape)}", op="init", tensors={},
-             hint="ss.zeros(n) for a bias")
+        fail(
+            "shape/init.rank",
+            f"fans need a weight of two axes or more, got {list(shape)}",
+            op="init",
+            tensors={},
+            hint="ss.zeros(n) for a bias",
+        )
     field = math.prod(shape[2:])
     return shape[1] * field, shape[0] * field
 

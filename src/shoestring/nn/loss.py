@@ -21,8 +21,14 @@ def ones(C: int, device: str) -> Node:
     return found
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
-                  reduction: str = "mean", label_smoothing: float = 0.0) -> Tensor:
+def cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     """-log(softmax(logits)[label]), as in PyTorch.
 
     logits           [N, C] or [N, C, d1, ...], not normalised
@@ -34,62 +40,118 @@ def cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor | None = None, 
     if not isinstance(labels, Tensor):
         labels = wrap(node_of(labels, logits))
     if labels.dtype.kind not in "iu":
-        fail("type/cross_entropy.labels", f"labels must be integers, got {labels.dtype}", op="cross_entropy",
-             tensors={"logits": logits.spec, "labels": labels.spec}, hint="labels.long()")
+        fail(
+            "type/cross_entropy.labels",
+            f"labels must be integers, got {labels.dtype}",
+            op="cross_entropy",
+            tensors={"logits": logits.spec, "labels": labels.spec},
+            hint="labels.long()",
+        )
     if reduction not in ("mean", "sum", "none"):
-        fail("value/cross_entropy.reduction", f"there is no reduction {reduction!r}", op="cross_entropy", tensors={},
-             expected='"mean", "sum" or "none"', hint='reduction="mean"')
+        fail(
+            "value/cross_entropy.reduction",
+            f"there is no reduction {reduction!r}",
+            op="cross_entropy",
+            tensors={},
+            expected='"mean", "sum" or "none"',
+            hint='reduction="mean"',
+        )
     if not 0 <= label_smoothing <= 1:
-        fail("value/cross_entropy.smoothing", f"label_smoothing lies in [0, 1], got {label_smoothing}",
-             op="cross_entropy", tensors={}, hint="label_smoothing=0.1")
-    weights = ones(logits.shape[1], logits.device) if weight is None and logits.ndim > 1 else node_of(1.0 if weight is None else weight, logits)
+        fail(
+            "value/cross_entropy.smoothing",
+            f"label_smoothing lies in [0, 1], got {label_smoothing}",
+            op="cross_entropy",
+            tensors={},
+            hint="label_smoothing=0.1",
+        )
+    weights = (
+        ones(logits.shape[1], logits.device)
+        if weight is None and logits.ndim > 1
+        else node_of(1.0 if weight is None else weight, logits)
+    )
     target = checked(labels, logits.shape[1] if logits.ndim > 1 else 1, ignore_index)
-    losses, counts = F.cross_entropy(logits.node, target, weights, node_of(float(label_smoothing), logits),
-                                     ignore_index=int(ignore_index))
+    losses, counts = F.cross_entropy(
+        logits.node,
+        target,
+        weights,
+        node_of(float(label_smoothing), logits),
+        ignore_index=int(ignore_index),
+    )
     if reduction == "none":
         return wrap(losses)
     axes = tuple(range(len(losses.shape)))
     total = F.sum(losses, axes=axes, keepdims=False)
-    return wrap(total if reduction == "sum" else F.div(total, F.sum(counts, axes=axes, keepdims=False)))
+    return wrap(
+        total if reduction == "sum" else F.div(total, F.sum(counts, axes=axes, keepdims=False))
+    )
 
 
 def checked(labels: Tensor, C: int, ignore: int) -> Node:
     """Labels that are data are checked now, on the user's own line; others by the plan, before it stores anything."""
     node = labels.node
     if node.value is None or node.source:
-        return runtime.guarded(F.check_index(node, limit=C, ignore=ignore, what="label", of="classes"))
+        return runtime.guarded(
+            F.check_index(node, limit=C, ignore=ignore, what="label", of="classes")
+        )
     value = node.value
     if value.size and (value.min() < 0 or value.max() >= C):
         bad = np.argwhere(((value < 0) | (value >= C)) & (value != ignore))
         if len(bad):
             at, found = tuple(bad[0]), int(value[tuple(bad[0])])
-            fail("data/cross_entropy.range", f"label {found} at position {', '.join(str(int(i)) for i in at)} is outside "
-                 f"[0, {C})", op="cross_entropy", tensors={"labels": node.spec}, error=DataError,
-                 expected=f"{C} classes, so 0 to {C - 1}, got {found}",
-                 hint=f"a last layer with {found + 1} outputs, if the data has so many classes" if found >= C
-                 else f"ignore_index={found}, if such labels mean nothing")
+            fail(
+                "data/cross_entropy.range",
+                f"label {found} at position {', '.join(str(int(i)) for i in at)} is outside "
+                f"[0, {C})",
+                op="cross_entropy",
+                tensors={"labels": node.spec},
+                error=DataError,
+                expected=f"{C} classes, so 0 to {C - 1}, got {found}",
+                hint=f"a last layer with {found + 1} outputs, if the data has so many classes"
+                if found >= C
+                else f"ignore_index={found}, if such labels mean nothing",
+            )
     return node
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(x - target)^2, elementwise, then its mean or sum ("none": neither)."""
     if tuple(x.shape) != tuple(target.shape):
-        fail("shape/mse_loss.shapes", "input and target have different shapes", op="mse_loss",
-             tensors={"x": x.spec, "target": target.spec}, hint=f"target.reshape({list(x.shape)})")
+        fail(
+            "shape/mse_loss.shapes",
+            "input and target have different shapes",
+            op="mse_loss",
+            tensors={"x": x.spec, "target": target.spec},
+            hint=f"target.reshape({list(x.shape)})",
+        )
     if reduction not in ("mean", "sum", "none"):
-        fail("value/mse_loss.reduction", f"there is no reduction {reduction!r}", op="mse_loss", tensors={},
-             expected='"mean", "sum" or "none"', hint='reduction="mean"')
+        fail(
+            "value/mse_loss.reduction",
+            f"there is no reduction {reduction!r}",
+            op="mse_loss",
+            tensors={},
+            expected='"mean", "sum" or "none"',
+            hint='reduction="mean"',
+        )
     difference = x - target
     squares = difference * difference
-    return squares if reduction == "none" else squares.mean() if reduction == "mean" else squares.sum()
+    return (
+        squares if reduction == "none" else squares.mean() if reduction == "mean" else squares.sum()
+    )
 
 
 class CrossEntropyLoss(Module):
     """cross_entropy as a layer of (logits, labels)."""
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
-                 label_smoothing: float = 0.0) -> None:
-        self.options = dict(ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        self.options = dict(
+            ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+        )
         self.class_weight = [] if weight is None else [weight]
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

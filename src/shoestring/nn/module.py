@@ -44,8 +44,12 @@ class Module:
 
     def forward(self, *inputs: Any) -> Any:
         """What the module computes."""
-        fail("value/module.forward", f"{type(self).__name__} defines no forward()", tensors={},
-             hint="def forward(self, x): return ...")
+        fail(
+            "value/module.forward",
+            f"{type(self).__name__} defines no forward()",
+            tensors={},
+            hint="def forward(self, x): return ...",
+        )
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         before, context.layer = context.layer, self.location
@@ -79,7 +83,9 @@ class Module:
 
     def children(self) -> list[Module]:
         """The modules directly inside."""
-        return [m for path, m in self.named_modules() if path and m.location.parent is self.location]
+        return [
+            m for path, m in self.named_modules() if path and m.location.parent is self.location
+        ]
 
     def named_variables(self) -> Iterator[tuple[str, Variable]]:
         """(path, variable) of all parameters and buffers, each once."""
@@ -150,12 +156,22 @@ class Module:
         """
         own = dict(self.named_variables())
         missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
-        wrong = [f"{n}: expected {list(v.shape)}, got {list(np.shape(state[n]))}" for n, v in own.items()
-                 if n in state and tuple(np.shape(state[n])) != v.shape]
-        problems = ([f"missing {n}" for n in missing] + [f"unexpected {n}" for n in extra] if strict else []) + wrong
+        wrong = [
+            f"{n}: expected {list(v.shape)}, got {list(np.shape(state[n]))}"
+            for n, v in own.items()
+            if n in state and tuple(np.shape(state[n])) != v.shape
+        ]
+        problems = (
+            [f"missing {n}" for n in missing] + [f"unexpected {n}" for n in extra] if strict else []
+        ) + wrong
         if problems:
-            fail("value/module.load", f"{len(problems)} entries do not fit: {'; '.join(problems)}", op="load_state_dict",
-                 tensors={}, hint="load into the network that was saved, or strict=False for a part of it")
+            fail(
+                "value/module.load",
+                f"{len(problems)} entries do not fit: {'; '.join(problems)}",
+                op="load_state_dict",
+                tensors={},
+                hint="load into the network that was saved, or strict=False for a part of it",
+            )
         for name, variable in own.items():
             if name in state:
                 variable.assign(np.asarray(state[name]).astype(variable.dtype))

@@ -21,8 +21,13 @@ class BatchNorm(Module):
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
         if not isinstance(num_features, int) or num_features < 1:
-            fail("value/batchnorm.features", f"num_features must be a whole number of at least 1, got {num_features!r}",
-                 op=type(self).__name__, tensors={}, hint="BatchNorm2D(16)")
+            fail(
+                "value/batchnorm.features",
+                f"num_features must be a whole number of at least 1, got {num_features!r}",
+                op=type(self).__name__,
+                tensors={},
+                hint="BatchNorm2D(16)",
+            )
         self.weight = Parameter([1.0] * num_features)
         self.bias = Parameter([0.0] * num_features)
         self.running_mean = Variable([0.0] * num_features)
@@ -37,18 +42,29 @@ class BatchNorm(Module):
         count = math.prod(x.shape) // max(C, 1)
         if self.training:
             if count == 1:
-                fail("shape/batchnorm.single", "one value per channel has no variance", op=type(self).__name__,
-                     tensors={"x": x.spec}, cause="a batch of 1, often the last of an epoch",
-                     hint="DataLoader(..., drop_last=True), or model.eval()")
+                fail(
+                    "shape/batchnorm.single",
+                    "one value per channel has no variance",
+                    op=type(self).__name__,
+                    tensors={"x": x.spec},
+                    cause="a batch of 1, often the last of an epoch",
+                    hint="DataLoader(..., drop_last=True), or model.eval()",
+                )
             mean, variance = F.moments(x.node, axes=axes)
             rate = node_of(self.momentum, x)
             unbiased = F.mul(variance, node_of(count / (count - 1), x)) if count > 1 else variance
-            runtime.assign([(self.running_mean.state, self.towards(self.running_mean, mean, rate)),
-                            (self.running_var.state, self.towards(self.running_var, unbiased, rate))])
+            runtime.assign(
+                [
+                    (self.running_mean.state, self.towards(self.running_mean, mean, rate)),
+                    (self.running_var.state, self.towards(self.running_var, unbiased, rate)),
+                ]
+            )
         else:
             mean = F.reshape(self.running_mean.node, to=along)
             variance = F.reshape(self.running_var.node, to=along)
-        scale = F.mul(F.rsqrt(F.add(variance, node_of(self.eps, x))), F.reshape(self.weight.node, to=along))
+        scale = F.mul(
+            F.rsqrt(F.add(variance, node_of(self.eps, x))), F.reshape(self.weight.node, to=along)
+        )
         return wrap(F.scale_shift(x.node, mean, scale, F.reshape(self.bias.node, to=along)))
 
     @staticmethod
@@ -60,12 +76,25 @@ class BatchNorm(Module):
     def check(self, x: Tensor) -> None:
         name, C = type(self).__name__, self.weight.shape[0]
         if x.ndim not in self.rank:
-            shapes = " or ".join({2: f"[N, {C}]", 3: f"[N, {C}, L]", 4: f"[N, {C}, H, W]"}[r] for r in self.rank)
-            fail("shape/batchnorm.rank", f"needs {shapes}, got {list(x.shape)}", op=name, tensors={"x": x.spec},
-                 hint="BatchNorm1D for [N, C], BatchNorm2D for [N, C, H, W]")
+            shapes = " or ".join(
+                {2: f"[N, {C}]", 3: f"[N, {C}, L]", 4: f"[N, {C}, H, W]"}[r] for r in self.rank
+            )
+            fail(
+                "shape/batchnorm.rank",
+                f"needs {shapes}, got {list(x.shape)}",
+                op=name,
+                tensors={"x": x.spec},
+                hint="BatchNorm1D for [N, C], BatchNorm2D for [N, C, H, W]",
+            )
         if x.shape[1] != C:
-            fail("shape/batchnorm.channels", f"input has {x.shape[1]} channels, this layer {C}", op=name,
-                 tensors={"x": x.spec}, expected=f"{C} channels on axis 1, got {x.shape[1]}", hint=f"{name}({x.shape[1]})")
+            fail(
+                "shape/batchnorm.channels",
+                f"input has {x.shape[1]} channels, this layer {C}",
+                op=name,
+                tensors={"x": x.spec},
+                expected=f"{C} channels on axis 1, got {x.shape[1]}",
+                hint=f"{name}({x.shape[1]})",
+            )
 
     def describe(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"

@@ -12,12 +12,22 @@ from .module import Module
 
 def windows(kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool) -> dict:
     kernel = pair(kernel_size, "kernel_size", 1)
-    return dict(kernel=kernel, stride=kernel if stride is None else pair(stride, "stride", 1),
-                padding=pair(padding, "padding", 0), ceil_mode=bool(ceil_mode))
+    return dict(
+        kernel=kernel,
+        stride=kernel if stride is None else pair(stride, "stride", 1),
+        padding=pair(padding, "padding", 0),
+        ceil_mode=bool(ceil_mode),
+    )
 
 
-def max_pool2d(x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, ceil_mode: bool = False,
-               return_indices: bool = False) -> Any:
+def max_pool2d(
+    x: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
     """Largest value of each window; the first among equals, and NaN wins.
 
     x               [N, C, H, W]
@@ -29,17 +39,41 @@ def max_pool2d(x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding
     return (wrap(y), wrap(F.cast(position, to="int64"))) if return_indices else wrap(y)
 
 
-def avg_pool2d(x: Tensor, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, ceil_mode: bool = False,
-               count_include_pad: bool = True) -> Tensor:
+def avg_pool2d(
+    x: Tensor,
+    kernel_size: Pair,
+    stride: Pair | None = None,
+    padding: Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
     """Mean of each window of x [N, C, H, W]; count_include_pad: padding counts as zeros (see max_pool2d for the rest)."""
-    return wrap(F.avg_pool2d(x.node, count_include_pad=bool(count_include_pad),
-                             **windows(kernel_size, stride, padding, ceil_mode)))
+    return wrap(
+        F.avg_pool2d(
+            x.node,
+            count_include_pad=bool(count_include_pad),
+            **windows(kernel_size, stride, padding, ceil_mode),
+        )
+    )
 
 
 class Pool2D(Module):
-    def __init__(self, kernel_size: Pair, stride: Pair | None = None, padding: Pair = 0, ceil_mode: bool = False) -> None:
-        windows(kernel_size, stride, padding, ceil_mode)         # complains now rather than at the first call
-        self.kernel_size, self.stride, self.padding, self.ceil_mode = kernel_size, stride, padding, ceil_mode
+    def __init__(
+        self,
+        kernel_size: Pair,
+        stride: Pair | None = None,
+        padding: Pair = 0,
+        ceil_mode: bool = False,
+    ) -> None:
+        windows(
+            kernel_size, stride, padding, ceil_mode
+        )  # complains now rather than at the first call
+        self.kernel_size, self.stride, self.padding, self.ceil_mode = (
+            kernel_size,
+            stride,
+            padding,
+            ceil_mode,
+        )
 
     def describe(self) -> str:
         stride = self.kernel_size if self.stride is None else self.stride

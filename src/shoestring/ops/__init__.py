@@ -1,7 +1,20 @@
 """All operations, one file per family. Importing a family registers its ops."""
 
-from . import (conv, copy, elementwise, loss, matmul, norm, pool, position, random, reduce, shape,
-               state, take)
+from . import (
+               conv,
+               copy,
+               elementwise,
+               loss,
+               matmul,
+               norm,
+               pool,
+               position,
+               random,
+               reduce,
+               shape,
+               state,
+               take,
+)
 
 __all__ = ["conv", "copy", "elementwise", "loss", "matmul", "norm", "pool", "position", "random",
            "reduce", "shape", "state", "take"]

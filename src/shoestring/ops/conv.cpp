@@ -2,20 +2,25 @@
 //
 // Let src be the input with its padding. Output pixel (p, q) meets tap (c, r, s) at
 //     src[n][c][p*a + r][q*b + s],   stride (a, b)
-// If the columns of src are sorted by their remainder of b, column q*b + s lies at position q + s/b of part s % b: for a
-// fixed tap, pixels q, q+1, ... are neighbours in memory, whatever the stride. So
+// If the columns of src are sorted by their remainder of b, column q*b + s lies at position q + s/b
+// of part s % b: for a fixed tap, pixels q, q+1, ... are neighbours in memory, whatever the stride.
+// So
 //     y[n,k,p,q] = sum_t w[k,t] * src[n][offset_t + p*step + q],   t = (c, r, s)
-// and no patch is ever copied: vectors of W pixels are read where they lie. Without padding and with b = 1, src is x.
+// and no patch is ever copied: vectors of W pixels are read where they lie. Without padding and
+// with b = 1, src is x.
 //
-//   conv2d              the sum above: tiles of kRows channels x kVectors vectors of pixels in registers
-//   conv2d_input_grad   the same sum over dy, spread out by the stride with zeros between, with w turned round:
+//   conv2d              the sum above: tiles of kRows channels x kVectors vectors of pixels in
+//   registers conv2d_input_grad   the same sum over dy, spread out by the stride with zeros
+//   between, with w turned round:
 //                       dx[n,c,h,w] = sum_{k,r,s} w[k,c,R-1-r,S-1-s] * spread[n][k][h + r][w + s]
-//   conv2d_weight_grad  dw[k,t] = sum_{n,p,q} dy[n,k,p,q] * src[n][offset_t + p*step + q]: lanes are pixels, added up last
+//   conv2d_weight_grad  dw[k,t] = sum_{n,p,q} dy[n,k,p,q] * src[n][offset_t + p*step + q]: lanes
+//   are pixels, added up last
 //
-// buffers   input, weight (or second input), output, workspace for packed weights or partial sums, workspace for src
-// integers  N C H W K R S P Q, stride a b, padding top left (of the forward convolution, in all three)
-// The batch is cut into at most 8 groups for weight_grad; their sums are added in order: threads do not change bits.
-// What it does not do: cut channels so that large images stay in cache, or save multiplications (Winograd).
+// buffers   input, weight (or second input), output, workspace for packed weights or partial sums,
+// workspace for src integers  N C H W K R S P Q, stride a b, padding top left (of the forward
+// convolution, in all three) The batch is cut into at most 8 groups for weight_grad; their sums are
+// added in order: threads do not change bits. What it does not do: cut channels so that large
+// images stay in cache, or save multiplications (Winograd).
 #include "../backends/cpu/vector.h"
 
 namespace shoestring {
@@ -38,11 +43,14 @@ Sizes sizes(const Arguments& x) {
     return {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10], n[11], n[12]};
 }
 
-// Where taps and pixels lie in src: image n at n*image, tap (c, r, s) at c*plane + r*row + (s % b)*part + s / b.
+// Where taps and pixels lie in src: image n at n*image, tap (c, r, s) at c*plane + r*row + (s %
+// b)*part + s / b.
 struct Source {
     const float* data;
     int64_t image, plane, row, part, step, b;
-    int64_t tap(int64_t c, int64_t r, int64_t s) const { return c * plane + r * row + (s % b) * part + s / b; }
+    int64_t tap(int64_t c, int64_t r, int64_t s) const {
+        return c * plane + r * row + (s % b) * part + s / b;
+    }
 };
 
 // src for the forward geometry: x itself, or a padded copy with sorted columns in `space`.
@@ -77,8 +85,8 @@ Vector pixels(int64_t v, int64_t across, int64_t width, int64_t step) {
 
 // One tile: kRows outputs x V vectors, over all taps. weights: [tap][kRows]; y: kRows planes.
 template <int V>
-void tile(const float* source, const Vector* at, const float* weights, const int64_t* taps, int64_t count, float* y,
-          int64_t plane, int rows) {
+void tile(const float* source, const Vector* at, const float* weights, const int64_t* taps,
+          int64_t count, float* y, int64_t plane, int rows) {
     vf sum[kRows][V] = {};
     Mask lanes[V];
     for (int j = 0; j < V; ++j) lanes[j] = mask(0, at[j].lanes);
@@ -101,9 +109,10 @@ void tile(const float* source, const Vector* at, const float* weights, const int
             if (i < rows) store(y + i * plane + at[j].target, sum[i][j], lanes[j]);
 }
 
-// y[n, k, p, q] = sum over taps; weights are packed as [K / kRows][taps][kRows], the taps' offsets come after them.
-void convolve(const Source& src, int64_t N, int64_t channels, int64_t R, int64_t S, int64_t K, int64_t P, int64_t Q,
-              float* packed, float* y) {
+// y[n, k, p, q] = sum over taps; weights are packed as [K / kRows][taps][kRows], the taps' offsets
+// come after them.
+void convolve(const Source& src, int64_t N, int64_t channels, int64_t R, int64_t S, int64_t K,
+              int64_t P, int64_t Q, float* packed, float* y) {
     const int64_t count = channels * R * S;
     int64_t* taps = reinterpret_cast<int64_t*>(packed + (K + 7) / 8 * 8 * count);
     for (int64_t t = 0; t < count; ++t) taps[t] = src.tap(t / (R * S), t / S % R, t % S);
@@ -135,7 +144,8 @@ void conv2d(const Arguments& a) {
     for (int64_t k = 0; k < (z.K + kRows - 1) / kRows * kRows; ++k)
         for (int64_t t = 0; t < count; ++t)
             packed[(k / kRows * count + t) * kRows + k % kRows] = k < z.K ? w[k * count + t] : 0.0f;
-    const Source src = unfold(z, static_cast<const float*>(a.buffers[0]), static_cast<float*>(a.buffers[4]));
+    const Source src =
+        unfold(z, static_cast<const float*>(a.buffers[0]), static_cast<float*>(a.buffers[4]));
     convolve(src, z.N, z.C, z.R, z.S, z.K, z.P, z.Q, packed, static_cast<float*>(a.buffers[2]));
 }
 
@@ -144,7 +154,8 @@ void conv2d_input_grad(const Arguments& a) {
     const float* dy = static_cast<const float*>(a.buffers[0]);
     const float* w = static_cast<const float*>(a.buffers[1]);
     float *packed = static_cast<float*>(a.buffers[3]), *space = static_cast<float*>(a.buffers[4]);
-    const int64_t taps = z.R * z.S, count = z.K * taps, rows = z.H + z.R - 1, columns = z.W_ + z.S - 1;
+    const int64_t taps = z.R * z.S, count = z.K * taps, rows = z.H + z.R - 1,
+                  columns = z.W_ + z.S - 1;
     for (int64_t c = 0; c < (z.C + kRows - 1) / kRows * kRows; ++c)
         for (int64_t t = 0; t < count; ++t)
             packed[(c / kRows * count + t) * kRows + c % kRows] =
@@ -166,9 +177,11 @@ void conv2d_input_grad(const Arguments& a) {
     convolve(src, z.N, z.K, z.R, z.S, z.C, z.H, z.W_, packed, static_cast<float*>(a.buffers[2]));
 }
 
-// dw for kGradRows channels of dy and kGradTaps taps, over images [first, last). rows, taps: how many are real.
-void gradient_tile(const Source& src, const Sizes& z, const float* dy, int64_t k, int rows, const int64_t* offsets, int taps,
-                   int64_t first, int64_t last, float* dw, int64_t count) {
+// dw for kGradRows channels of dy and kGradTaps taps, over images [first, last). rows, taps: how
+// many are real.
+void gradient_tile(const Source& src, const Sizes& z, const float* dy, int64_t k, int rows,
+                   const int64_t* offsets, int taps, int64_t first, int64_t last, float* dw,
+                   int64_t count) {
     const int64_t across = (z.Q + W - 1) / W, plane = z.P * z.Q;
     vf sum[kGradRows][kGradTaps] = {};
     int64_t row[kGradRows], tap[kGradTaps];
@@ -202,9 +215,11 @@ void conv2d_weight_grad(const Arguments& a) {
     const Sizes z = sizes(a);
     const float* dy = static_cast<const float*>(a.buffers[0]);
     float *dw = static_cast<float*>(a.buffers[2]), *partial = static_cast<float*>(a.buffers[3]);
-    const Source src = unfold(z, static_cast<const float*>(a.buffers[1]), static_cast<float*>(a.buffers[4]));
+    const Source src =
+        unfold(z, static_cast<const float*>(a.buffers[1]), static_cast<float*>(a.buffers[4]));
     const int64_t count = z.C * z.R * z.S, groups = z.N < 8 ? z.N : 8;
-    const int64_t blocks = (count + kGradTaps - 1) / kGradTaps, wide = (blocks + 7) / 8, parts = (blocks + wide - 1) / wide;
+    const int64_t blocks = (count + kGradTaps - 1) / kGradTaps, wide = (blocks + 7) / 8,
+                  parts = (blocks + wide - 1) / wide;
     parallel_for(groups * parts, [&](int64_t task) {
         const int64_t group = task / parts, begin = task % parts * wide;
         const int64_t end = begin + wide < blocks ? begin + wide : blocks;
@@ -212,10 +227,13 @@ void conv2d_weight_grad(const Arguments& a) {
             int64_t offsets[kGradTaps];
             const int64_t t = block * kGradTaps;
             const int taps = static_cast<int>(count - t < kGradTaps ? count - t : kGradTaps);
-            for (int j = 0; j < taps; ++j) offsets[j] = src.tap((t + j) / (z.R * z.S), (t + j) / z.S % z.R, (t + j) % z.S);
+            for (int j = 0; j < taps; ++j)
+                offsets[j] = src.tap((t + j) / (z.R * z.S), (t + j) / z.S % z.R, (t + j) % z.S);
             for (int64_t k = 0; k < z.K; k += kGradRows)
-                gradient_tile(src, z, dy, k, static_cast<int>(z.K - k < kGradRows ? z.K - k : kGradRows), offsets, taps,
-                              z.N * group / groups, z.N * (group + 1) / groups, partial + group * z.K * count + t, count);
+                gradient_tile(src, z, dy, k,
+                              static_cast<int>(z.K - k < kGradRows ? z.K - k : kGradRows), offsets,
+                              taps, z.N * group / groups, z.N * (group + 1) / groups,
+                              partial + group * z.K * count + t, count);
         }
     });
     for (int64_t i = 0; i < z.K * count; ++i) {

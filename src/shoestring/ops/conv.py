@@ -21,7 +21,7 @@ from ..ir import MIXED, SUM, Case, Cost, Op, Shape, promote_float
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 NONE: Pads = ((0, 0), (0, 0))
-MAX_GROUPS = 8                                                   # parts of a batch that weight_grad sums one by one
+MAX_GROUPS = 8  # parts of a batch that weight_grad sums one by one
 
 
 class Conv(Op):
@@ -49,17 +49,34 @@ class Conv(Op):
         a, b = self.stride
         for r in range(R):
             for s in range(S):
-                yield r, s, (slice(None), slice(None), slice(r, r + a * (P - 1) + 1, a), slice(s, s + b * (Q - 1) + 1, b))
+                yield (
+                    r,
+                    s,
+                    (
+                        slice(None),
+                        slice(None),
+                        slice(r, r + a * (P - 1) + 1, a),
+                        slice(s, s + b * (Q - 1) + 1, b),
+                    ),
+                )
 
     def work(self, x: Shape, w: Shape, y: Shape) -> Cost:
-        return Cost(2.0 * math.prod(y) * math.prod(w[1:]), 4.0 * (math.prod(x) + math.prod(w) + math.prod(y)))
+        return Cost(
+            2.0 * math.prod(y) * math.prod(w[1:]),
+            4.0 * (math.prod(x) + math.prod(w) + math.prod(y)),
+        )
 
-    def run(self, entry: str, device: str, inputs, outputs, x: Shape, w: Shape, y: Shape, *spaces: int):
+    def run(
+        self, entry: str, device: str, inputs, outputs, x: Shape, w: Shape, y: Shape, *spaces: int
+    ):
         """One kernel; integers N C H W K R S P Q, stride, top and left padding. spaces: floats of each workspace."""
         if device != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
-        return Launch((Kernel(entry, tuple(range(3 + len(spaces))), sizes),), tuple(4 * n + 64 for n in spaces))
+        return Launch(
+            (Kernel(entry, tuple(range(3 + len(spaces))), sizes),),
+            tuple(4 * n + 64 for n in spaces),
+        )
 
     def unfolded(self, x: Shape, w: Shape, y: Shape) -> int:
         """Floats of the copy of x with its padding, columns sorted by their remainder of the stride (see conv.cpp); 0 where
@@ -83,23 +100,35 @@ class Conv2D(Conv):
     name = "conv2d"
     stride: tuple[int, int] = (1, 1)
     padding: Pads = NONE
-    cases = (Case([(2, 3, 5, 6), (4, 3, 3, 2)]), Case([(1, 2, 6, 5), (3, 2, 3, 3)], dict(stride=(2, 2), padding=((1, 1), (1, 1)))),
-             Case([(2, 1, 4, 4), (2, 1, 1, 1)], dict(stride=(1, 2))),
-             Case([(2, 2, 3, 4), (1, 2, 2, 3)], dict(padding=((0, 1), (2, 0)))))
+    cases = (
+        Case([(2, 3, 5, 6), (4, 3, 3, 2)]),
+        Case([(1, 2, 6, 5), (3, 2, 3, 3)], dict(stride=(2, 2), padding=((1, 1), (1, 1)))),
+        Case([(2, 1, 4, 4), (2, 1, 1, 1)], dict(stride=(1, 2))),
+        Case([(2, 2, 3, 4), (1, 2, 2, 3)], dict(padding=((0, 1), (2, 0)))),
+    )
 
     def shape(self, x, w):
         if len(x) != 4 or len(w) != 4:
-            self.fail("shape/conv2d.rank", f"needs x [N, C, H, W] and w [K, C, R, S], got {list(x)} and {list(w)}",
-                      hint="x.unsqueeze(0) adds a batch axis")
+            self.fail(
+                "shape/conv2d.rank",
+                f"needs x [N, C, H, W] and w [K, C, R, S], got {list(x)} and {list(w)}",
+                hint="x.unsqueeze(0) adds a batch axis",
+            )
         if x[1] != w[1]:
-            self.fail("shape/conv2d.channels", f"input has {x[1]} channels, weight expects {w[1]}",
-                      expected=f"weight {[w[0], x[1], *w[2:]]}, got {list(w)}",
-                      hint=f"Conv2D(in_channels={x[1]}, out_channels={w[0]}, kernel_size={w[2] if w[2] == w[3] else w[2:]})")
+            self.fail(
+                "shape/conv2d.channels",
+                f"input has {x[1]} channels, weight expects {w[1]}",
+                expected=f"weight {[w[0], x[1], *w[2:]]}, got {list(w)}",
+                hint=f"Conv2D(in_channels={x[1]}, out_channels={w[0]}, kernel_size={w[2] if w[2] == w[3] else w[2:]})",
+            )
         y = self.sizes(x, w)
         if min(y[2:]) < 1:
-            self.fail("shape/conv2d.kernel", f"a {w[2]}x{w[3]} kernel does not fit a {x[2]}x{x[3]} image",
-                      cause=f"the padding is {self.padding[0]} and {self.padding[1]}",
-                      hint='padding="same", or a smaller kernel_size')
+            self.fail(
+                "shape/conv2d.kernel",
+                f"a {w[2]}x{w[3]} kernel does not fit a {x[2]}x{x[3]} image",
+                cause=f"the padding is {self.padding[0]} and {self.padding[1]}",
+                hint='padding="same", or a smaller kernel_size',
+            )
         return y
 
     def batch_axis(self, axes, x, w):
@@ -118,11 +147,23 @@ class Conv2D(Conv):
     def gradient(self, F, dy, y, x, w):
         """y is a sum of products x*w: dx collects dy*w over every place where x was used, dw collects dy*x."""
         a = dict(stride=self.stride, padding=self.padding)
-        return F.conv2d_input_grad(dy, w, x_shape=x.shape, **a), F.conv2d_weight_grad(dy, x, w_shape=w.shape, **a)
+        return F.conv2d_input_grad(dy, w, x_shape=x.shape, **a), F.conv2d_weight_grad(
+            dy, x, w_shape=w.shape, **a
+        )
 
     def launch(self, device, inputs, outputs):
         x, w, y = inputs[0].shape, inputs[1].shape, outputs[0].shape
-        return self.run("conv2d", device, inputs, outputs, x, w, y, packed(w[0], math.prod(w[1:])), self.unfolded(x, w, y))
+        return self.run(
+            "conv2d",
+            device,
+            inputs,
+            outputs,
+            x,
+            w,
+            y,
+            packed(w[0], math.prod(w[1:])),
+            self.unfolded(x, w, y),
+        )
 
     def cost(self, x, w):
         return self.work(x, w, self.sizes(x, w))
@@ -136,13 +177,21 @@ class Conv2DInputGrad(Conv):
     stride: tuple[int, int] = (1, 1)
     padding: Pads = NONE
     x_shape: Shape = ()
-    cases = (Case([(2, 4, 3, 5), (4, 3, 3, 2)], dict(x_shape=(2, 3, 5, 6))),
-             Case([(1, 3, 3, 3), (3, 2, 3, 3)], dict(stride=(2, 2), padding=((1, 1), (1, 1)), x_shape=(1, 2, 6, 5))))
+    cases = (
+        Case([(2, 4, 3, 5), (4, 3, 3, 2)], dict(x_shape=(2, 3, 5, 6))),
+        Case(
+            [(1, 3, 3, 3), (3, 2, 3, 3)],
+            dict(stride=(2, 2), padding=((1, 1), (1, 1)), x_shape=(1, 2, 6, 5)),
+        ),
+    )
 
     def shape(self, dy, w):
         if len(self.x_shape) != 4 or self.sizes(self.x_shape, w) != dy or self.x_shape[1] != w[1]:
-            self.fail("shape/conv2d_input_grad.sizes", f"dy {list(dy)} and w {list(w)} do not belong to x {list(self.x_shape)}",
-                      hint="x_shape is the shape that conv2d was given")
+            self.fail(
+                "shape/conv2d_input_grad.sizes",
+                f"dy {list(dy)} and w {list(w)} do not belong to x {list(self.x_shape)}",
+                hint="x_shape is the shape that conv2d was given",
+            )
         return self.x_shape
 
     def batch_axis(self, axes, dy, w):
@@ -157,7 +206,7 @@ class Conv2DInputGrad(Conv):
         dx = np.zeros((N, C, H + top + bottom, W + left + right), np.result_type(dy, w))
         for r, s, at in self.taps(*w.shape[2:], *dy.shape[2:]):
             dx[at] += np.einsum("nkpq,kc->ncpq", dy, w[:, :, r, s])
-        return dx[:, :, top:top + H, left:left + W]
+        return dx[:, :, top : top + H, left : left + W]
 
     def gradient(self, F, g, dx, dy, w):
         """Linear in dy (its adjoint is conv2d with w) and in w (a product g*dy per use, which weight_grad collects)."""
@@ -167,7 +216,17 @@ class Conv2DInputGrad(Conv):
     def launch(self, device, inputs, outputs):
         x, w, y = outputs[0].shape, inputs[1].shape, inputs[0].shape
         spread = y[0] * y[1] * (x[2] + w[2] - 1) * (x[3] + w[3] - 1)
-        return self.run("conv2d_input_grad", device, inputs, outputs, x, w, y, packed(w[1], w[0] * w[2] * w[3]), spread)
+        return self.run(
+            "conv2d_input_grad",
+            device,
+            inputs,
+            outputs,
+            x,
+            w,
+            y,
+            packed(w[1], w[0] * w[2] * w[3]),
+            spread,
+        )
 
     def cost(self, dy, w):
         return self.work(self.x_shape, w, dy)
@@ -181,14 +240,21 @@ class Conv2DWeightGrad(Conv):
     stride: tuple[int, int] = (1, 1)
     padding: Pads = NONE
     w_shape: Shape = ()
-    cases = (Case([(2, 4, 3, 5), (2, 3, 5, 6)], dict(w_shape=(4, 3, 3, 2))),
-             Case([(1, 3, 3, 3), (1, 2, 6, 5)], dict(stride=(2, 2), padding=((1, 1), (1, 1)), w_shape=(3, 2, 3, 3))))
+    cases = (
+        Case([(2, 4, 3, 5), (2, 3, 5, 6)], dict(w_shape=(4, 3, 3, 2))),
+        Case(
+            [(1, 3, 3, 3), (1, 2, 6, 5)],
+            dict(stride=(2, 2), padding=((1, 1), (1, 1)), w_shape=(3, 2, 3, 3)),
+        ),
+    )
 
     def shape(self, dy, x):
         if len(self.w_shape) != 4 or self.sizes(x, self.w_shape) != dy or x[1] != self.w_shape[1]:
-            self.fail("shape/conv2d_weight_grad.sizes",
-                      f"dy {list(dy)} and x {list(x)} do not belong to w {list(self.w_shape)}",
-                      hint="w_shape is the shape that conv2d was given")
+            self.fail(
+                "shape/conv2d_weight_grad.sizes",
+                f"dy {list(dy)} and x {list(x)} do not belong to w {list(self.w_shape)}",
+                hint="w_shape is the shape that conv2d was given",
+            )
         return self.w_shape
 
     def batch_axis(self, axes, dy, x):
@@ -211,7 +277,9 @@ class Conv2DWeightGrad(Conv):
     def launch(self, device, inputs, outputs):
         x, w, y = inputs[1].shape, outputs[0].shape, inputs[0].shape
         partial = min(y[0], MAX_GROUPS) * math.prod(w)
-        return self.run("conv2d_weight_grad", device, inputs, outputs, x, w, y, partial, self.unfolded(x, w, y))
+        return self.run(
+            "conv2d_weight_grad", device, inputs, outputs, x, w, y, partial, self.unfolded(x, w, y)
+        )
 
     def cost(self, dy, x):
         return self.work(x, self.w_shape, dy)

@@ -283,7 +283,7 @@ class UpdateSlice(CopyOp):
 
     def batch_axis(self, axes, x, v):
         batch = axes[0]
-        if axes[0] != axes[1] or isinstance(batch, int) and self.index[batch] != (0, x[batch], 1):
+        if axes[0] != axes[1] or (isinstance(batch, int) and self.index[batch] != (0, x[batch], 1)):
             return MIXED if axes != (None, None) else None
         return batch
 

@@ -1,11 +1,13 @@
 // Softmax, its logarithm and cross entropy over the middle axis of x[outer][C][inner].
 //
 //   softmax, log_softmax  buffers x, y                                    integers outer C inner
-//   cross_entropy         buffers x, labels, weight, smoothing, loss, counts   and: bytes of a label, ignore_index
-//   cross_entropy_grad    buffers dloss, x, labels, weight, smoothing, dx      the same
+//   cross_entropy         buffers x, labels, weight, smoothing, loss, counts   and: bytes of a
+//   label, ignore_index cross_entropy_grad    buffers dloss, x, labels, weight, smoothing, dx the
+//   same
 //
-// Each distribution is three short passes over C numbers: the largest, the sum of exp(x - largest), the result. Labels
-// outside [0, C) count as ignored, so that nothing is ever read beside the weights: check_index reports them.
+// Each distribution is three short passes over C numbers: the largest, the sum of exp(x - largest),
+// the result. Labels outside [0, C) count as ignored, so that nothing is ever read beside the
+// weights: check_index reports them.
 #include "../backends/cpu/math.h"
 
 namespace shoestring {
@@ -33,7 +35,8 @@ template <class Body>
 void each_row(int64_t outer, int64_t C, int64_t inner, Body body) {
     const int64_t rows = outer * inner, chunk = C > 2048 ? 1 : 2048 / C;
     parallel_for((rows + chunk - 1) / chunk, [&](int64_t task) {
-        for (int64_t n = task * chunk; n < rows && n < (task + 1) * chunk; ++n) body(n, n / inner * C * inner + n % inner);
+        for (int64_t n = task * chunk; n < rows && n < (task + 1) * chunk; ++n)
+            body(n, n / inner * C * inner + n % inner);
     });
 }
 
@@ -42,7 +45,8 @@ void softmax(const Arguments& a) {
     each_row(a.integers[0], C, inner, [&](int64_t, int64_t at) {
         const Row row = read(static_cast<const float*>(a.buffers[0]) + at, C, inner);
         float* y = static_cast<float*>(a.buffers[1]) + at;
-        for (int64_t c = 0; c < C; ++c) y[c * inner] = exp(row.x[c * inner] - row.largest) / row.total;
+        for (int64_t c = 0; c < C; ++c)
+            y[c * inner] = exp(row.x[c * inner] - row.largest) / row.total;
     });
 }
 
@@ -104,7 +108,8 @@ void cross_entropy_grad(const Arguments& a) {
         for (int64_t c = 0; c < C && smoothing != 0.0f; ++c) mass += share * weight[c];
         for (int64_t c = 0; c < C; ++c) {
             const float p = exp(row.x[c * inner] - row.largest) / row.total;
-            const float t = (c == target ? (1.0f - smoothing) * weight[c] : 0.0f) + share * weight[c];
+            const float t =
+                (c == target ? (1.0f - smoothing) * weight[c] : 0.0f) + share * weight[c];
             dx[c * inner] = dloss[n] * (p * mass - t);
         }
     });

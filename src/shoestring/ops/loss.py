@@ -24,7 +24,7 @@ def shifted(x: np.ndarray, axis: int) -> np.ndarray:
 
 def rows(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     """(outer, size of the axis, inner): the sizes that kernels take."""
-    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 class AlongAxis(Op):
@@ -35,7 +35,11 @@ class AlongAxis(Op):
 
     def shape(self, x):
         if not 0 <= self.axis < len(x):
-            self.fail("shape/softmax.axis", f"there is no axis {self.axis} among {len(x)}", hint="axis=-1 is the last")
+            self.fail(
+                "shape/softmax.axis",
+                f"there is no axis {self.axis} among {len(x)}",
+                hint="axis=-1 is the last",
+            )
         return x
 
     def dtype(self, x):
@@ -63,7 +67,11 @@ class Softmax(AlongAxis):
 
     name = "softmax"
     axis: int = 0
-    cases = (Case([(3, 5)], dict(axis=1)), Case([(2, 4, 3)], dict(axis=1)), Case([(4,)], dict(axis=0)))
+    cases = (
+        Case([(3, 5)], dict(axis=1)),
+        Case([(2, 4, 3)], dict(axis=1)),
+        Case([(4,)], dict(axis=0)),
+    )
 
     def reference(self, x):
         e = np.exp(shifted(x, self.axis))
@@ -83,7 +91,11 @@ class LogSoftmax(AlongAxis):
 
     name = "log_softmax"
     axis: int = 0
-    cases = (Case([(3, 5)], dict(axis=1)), Case([(2, 4, 3)], dict(axis=1)), Case([(4,)], dict(axis=0)))
+    cases = (
+        Case([(3, 5)], dict(axis=1)),
+        Case([(2, 4, 3)], dict(axis=1)),
+        Case([(4,)], dict(axis=0)),
+    )
 
     def reference(self, x):
         x = shifted(x, self.axis)
@@ -98,22 +110,33 @@ class OverClasses(Op):
     """What cross entropy and its gradient share: logits [N, C, ...], labels [N, ...], weight [C], smoothing []."""
 
     kind, cheap_to_recompute = "kernel", False
-    constant_inputs = ("weight", "smoothing")                    # settings: no gradient flows to them, as in PyTorch
+    constant_inputs = ("weight", "smoothing")  # settings: no gradient flows to them, as in PyTorch
     ignore_index: int
 
     def agree(self, logits, labels, weight, smoothing):
         if len(logits) < 2:
-            self.fail("shape/cross_entropy.rank", f"needs logits [N, C] or [N, C, ...], got {list(logits)}",
-                      hint="logits.unsqueeze(0)")
+            self.fail(
+                "shape/cross_entropy.rank",
+                f"needs logits [N, C] or [N, C, ...], got {list(logits)}",
+                hint="logits.unsqueeze(0)",
+            )
         expected = (logits[0], *logits[2:])
         if labels != expected:
-            self.fail("shape/cross_entropy.labels", f"logits {list(logits)} need labels {list(expected)}, got {list(labels)}",
-                      expected=f"one label per row of logits, {list(expected)}",
-                      hint="labels.reshape(-1)" if math.prod(labels) == math.prod(expected) else
-                      "as many labels as there are rows of logits")
+            self.fail(
+                "shape/cross_entropy.labels",
+                f"logits {list(logits)} need labels {list(expected)}, got {list(labels)}",
+                expected=f"one label per row of logits, {list(expected)}",
+                hint="labels.reshape(-1)"
+                if math.prod(labels) == math.prod(expected)
+                else "as many labels as there are rows of logits",
+            )
         if weight != (logits[1],) or smoothing != ():
-            self.fail("shape/cross_entropy.weight", f"there are {logits[1]} classes, the weight is {list(weight)}",
-                      expected=f"weight [{logits[1]}]", hint=f"ss.ones({logits[1]})")
+            self.fail(
+                "shape/cross_entropy.weight",
+                f"there are {logits[1]} classes, the weight is {list(weight)}",
+                expected=f"weight [{logits[1]}]",
+                hint=f"ss.ones({logits[1]})",
+            )
 
     def parts(self, logits, labels, weight, smoothing):
         """What both references need: log-probabilities, one-hot targets with smoothing and weights, kept samples."""
@@ -131,8 +154,11 @@ class OverClasses(Op):
         return (*rows(logits.shape, 1), labels.dtype.itemsize, self.ignore_index)
 
     def native(self, device, operands) -> bool:
-        return device == "cpu" and operands[-3].dtype.name in ("int64", "int32", "uint8") \
+        return (
+            device == "cpu"
+            and operands[-3].dtype.name in ("int64", "int32", "uint8")
             and all(o.dtype == np.float32 for o in (*operands[:-3], *operands[-2:]))
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +169,26 @@ class CrossEntropy(OverClasses):
 
     name, outputs = "cross_entropy", 2
     ignore_index: int = -100
-    cases = (Case([(4, 3), (4,), (3,), ()], {}, ("any", "labels 3", "positive", "=0.1"), ("float32", "int64", "float32", "float32")),
-             Case([(2, 3, 2), (2, 2), (3,), ()], dict(ignore_index=1), ("any", "labels 3", "positive", "=0"),
-                  ("float32", "int32", "float32", "float32")),
-             Case([(3, 4), (3,), (4,), ()], {}, ("any", "labels 4", "=1", "=0"), ("float32", "uint8", "float32", "float32")))
+    cases = (
+        Case(
+            [(4, 3), (4,), (3,), ()],
+            {},
+            ("any", "labels 3", "positive", "=0.1"),
+            ("float32", "int64", "float32", "float32"),
+        ),
+        Case(
+            [(2, 3, 2), (2, 2), (3,), ()],
+            dict(ignore_index=1),
+            ("any", "labels 3", "positive", "=0"),
+            ("float32", "int32", "float32", "float32"),
+        ),
+        Case(
+            [(3, 4), (3,), (4,), ()],
+            {},
+            ("any", "labels 4", "=1", "=0"),
+            ("float32", "uint8", "float32", "float32"),
+        ),
+    )
 
     def shape(self, logits, labels, weight, smoothing):
         self.agree(logits, labels, weight, smoothing)
@@ -154,7 +196,11 @@ class CrossEntropy(OverClasses):
 
     def dtype(self, logits, labels, weight, smoothing):
         if labels.kind not in "iu":
-            self.fail("type/cross_entropy.op", f"labels must be integers, got {labels}", hint="labels.long()")
+            self.fail(
+                "type/cross_entropy.op",
+                f"labels must be integers, got {labels}",
+                hint="labels.long()",
+            )
         return (promote_float(logits),) * 2
 
     def batch_axis(self, axes, logits, labels, weight, smoothing):
@@ -175,12 +221,21 @@ class CrossEntropy(OverClasses):
         what every logit adds to the normaliser, the second what the target takes. Sample weights do not depend on x."""
         if dy[0] is None:
             return None, None, None, None
-        return F.cross_entropy_grad(dy[0], logits, labels, weight, smoothing, ignore_index=self.ignore_index), None, None, None
+        return (
+            F.cross_entropy_grad(
+                dy[0], logits, labels, weight, smoothing, ignore_index=self.ignore_index
+            ),
+            None,
+            None,
+            None,
+        )
 
     def launch(self, device, inputs, outputs):
         if not self.native(device, inputs):
             return None
-        return Launch((Kernel("cross_entropy", (0, 1, 2, 3, 4, 5), self.numbers(inputs[0], inputs[1])),))
+        return Launch(
+            (Kernel("cross_entropy", (0, 1, 2, 3, 4, 5), self.numbers(inputs[0], inputs[1])),)
+        )
 
     def cost(self, logits, *others):
         return Cost(6.0 * math.prod(logits), 4.0 * math.prod(logits))
@@ -197,16 +252,29 @@ class CrossEntropyGrad(OverClasses):
 
     name = "cross_entropy_grad"
     ignore_index: int = -100
-    cases = (Case([(4,), (4, 3), (4,), (3,), ()], {}, ("any", "any", "labels 3", "positive", "=0.1"),
-                  ("float32", "float32", "int64", "float32", "float32")),
-             Case([(2, 2), (2, 3, 2), (2, 2), (3,), ()], dict(ignore_index=1), ("any", "any", "labels 3", "positive", "=0"),
-                  ("float32", "float32", "int32", "float32", "float32")))
+    cases = (
+        Case(
+            [(4,), (4, 3), (4,), (3,), ()],
+            {},
+            ("any", "any", "labels 3", "positive", "=0.1"),
+            ("float32", "float32", "int64", "float32", "float32"),
+        ),
+        Case(
+            [(2, 2), (2, 3, 2), (2, 2), (3,), ()],
+            dict(ignore_index=1),
+            ("any", "any", "labels 3", "positive", "=0"),
+            ("float32", "float32", "int32", "float32", "float32"),
+        ),
+    )
 
     def shape(self, dloss, logits, labels, weight, smoothing):
         self.agree(logits, labels, weight, smoothing)
         if dloss != labels:
-            self.fail("shape/cross_entropy_grad.dloss", f"dloss {list(dloss)} and labels {list(labels)} differ",
-                      hint="one gradient per label")
+            self.fail(
+                "shape/cross_entropy_grad.dloss",
+                f"dloss {list(dloss)} and labels {list(labels)} differ",
+                hint="one gradient per label",
+            )
         return logits
 
     def dtype(self, dloss, logits, labels, weight, smoothing):
@@ -220,7 +288,9 @@ class CrossEntropyGrad(OverClasses):
 
     def reference(self, dloss, logits, labels, weight, smoothing):
         log_probability, target, _ = self.parts(logits, labels, weight, smoothing)
-        kept = np.expand_dims((labels != self.ignore_index) & (labels >= 0) & (labels < logits.shape[1]), 1)
+        kept = np.expand_dims(
+            (labels != self.ignore_index) & (labels >= 0) & (labels < logits.shape[1]), 1
+        )
         slope = np.exp(log_probability) * target.sum(1, keepdims=True) - target
         with np.errstate(invalid="ignore"):
             return np.where(kept, np.expand_dims(dloss, 1) * slope, 0)
@@ -228,7 +298,9 @@ class CrossEntropyGrad(OverClasses):
     def gradient(self, F, g, dx, dloss, logits, labels, weight, smoothing):
         """dx = dloss * slope(x). In dloss it is linear: ddloss_n = sum_c g_c slope_c. In x only the softmax p moves:
         dx_c = dloss T p_c - ..., T = sum_j t_j, and p's own rule gives dloss T p_i (g_i - sum_c g_c p_c)."""
-        one = F.cross_entropy_grad(ones(F, dloss), logits, labels, weight, smoothing, ignore_index=self.ignore_index)
+        one = F.cross_entropy_grad(
+            ones(F, dloss), logits, labels, weight, smoothing, ignore_index=self.ignore_index
+        )
         ddloss = F.reshape(F.sum(F.mul(g, one), axes=(1,), keepdims=True), to=dloss.shape)
         p = F.softmax(logits, axis=1)
         along = (dloss.shape[0], 1, *dloss.shape[1:])
@@ -238,15 +310,21 @@ class CrossEntropyGrad(OverClasses):
 
     def mass(self, F, labels, weight, smoothing, logits):
         """T_n = sum_c t[n,c] = (1-s) w[label_n] + s mean(w), 0 where ignored: from cross_entropy's second output."""
-        _, counts = F.cross_entropy(logits, labels, weight, smoothing, ignore_index=self.ignore_index)
-        _, kept = F.cross_entropy(logits, labels, ones(F, weight), smoothing, ignore_index=self.ignore_index)
+        _, counts = F.cross_entropy(
+            logits, labels, weight, smoothing, ignore_index=self.ignore_index
+        )
+        _, kept = F.cross_entropy(
+            logits, labels, ones(F, weight), smoothing, ignore_index=self.ignore_index
+        )
         mean = F.mul(F.mean(weight, axes=(0,), keepdims=False), smoothing)
         return F.add(F.mul(counts, F.sub(ones(F, smoothing), smoothing)), F.mul(kept, mean))
 
     def launch(self, device, inputs, outputs):
         if not self.native(device, inputs):
             return None
-        return Launch((Kernel("cross_entropy_grad", (0, 1, 2, 3, 4, 5), self.numbers(inputs[1], inputs[2])),))
+        return Launch(
+            (Kernel("cross_entropy_grad", (0, 1, 2, 3, 4, 5), self.numbers(inputs[1], inputs[2])),)
+        )
 
     def cost(self, dloss, logits, *others):
         return Cost(6.0 * math.prod(logits), 8.0 * math.prod(logits))

@@ -1,14 +1,16 @@
 // Matrix product: y[m, n] = sum_k A[m, k] * B[k, n], for every place of the leading axes.
 //
-// Both matrices are first copied into panels in the order in which the inner loop reads them: kM rows of A and kN columns
-// of B at a time, padded with zeros at the edges. Then each tile of y, kM x kN, is summed in registers over a stretch of
-// kDepth k, so that a panel of A stays in the first cache and a stretch of B's panel in the second.
+// Both matrices are first copied into panels in the order in which the inner loop reads them: kM
+// rows of A and kN columns of B at a time, padded with zeros at the edges. Then each tile of y, kM
+// x kN, is summed in registers over a stretch of kDepth k, so that a panel of A stays in the first
+// cache and a stretch of B's panel in the second.
 //
 //   buffers   a, b, y, workspace for the panels
-//   integers  M N K, strides of A (m, k), strides of B (k, n), rank, rank sizes, rank strides of a, rank strides of b
+//   integers  M N K, strides of A (m, k), strides of B (k, n), rank, rank sizes, rank strides of a,
+//   rank strides of b
 //
-// Any strides: a transposed operand costs nothing but its way through the cache while packing. Every tile is one sum in
-// one order, whichever thread computes it.
+// Any strides: a transposed operand costs nothing but its way through the cache while packing.
+// Every tile is one sum in one order, whichever thread computes it.
 #include "../backends/cpu/vector.h"
 
 namespace shoestring {
@@ -43,11 +45,13 @@ void pack(const Matrix& x, int64_t count, int64_t K, int64_t panel, int width, f
         return;
     }
     for (int64_t i = 0; i < width; ++i)
-        for (int64_t k = 0; k < K; ++k) to[k * width + i] = i < real ? from[i * x.across + k * x.along] : 0.0f;
+        for (int64_t k = 0; k < K; ++k)
+            to[k * width + i] = i < real ? from[i * x.across + k * x.along] : 0.0f;
 }
 
 // y[kM x kN] = (add ? y : 0) + sum over `depth` k; only `rows` x `columns` of it exist.
-void tile(const float* a, const float* b, int64_t depth, float* y, int64_t N, int rows, int64_t columns, bool add) {
+void tile(const float* a, const float* b, int64_t depth, float* y, int64_t N, int rows,
+          int64_t columns, bool add) {
     vf sum[kM][kVectors] = {};
     for (int64_t k = 0; k < depth; ++k, a += kM, b += kN) {
         vf x[kVectors];
@@ -72,7 +76,8 @@ void tile(const float* a, const float* b, int64_t depth, float* y, int64_t N, in
         }
 }
 
-void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, float* y, float* space) {
+void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, float* y,
+             float* space) {
     const int64_t panels_m = (M + kM - 1) / kM, panels_n = (N + kN - 1) / kN;
     float *a = space, *b = space + panels_m * kM * K;
     const bool small = M * N * K < 32768;
@@ -93,8 +98,9 @@ void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, 
         for (int64_t k = 0; k < K || k == 0; k += kDepth)
             for (int64_t n = n0; n < n1; ++n)
                 for (int64_t m = m0; m < m1; ++m)
-                    tile(a + (m * K + k) * kM, b + (n * K + k) * kN, K - k < kDepth ? K - k : kDepth, y + m * kM * N + n * kN,
-                         N, static_cast<int>(M - m * kM < kM ? M - m * kM : kM), N - n * kN, k > 0);
+                    tile(a + (m * K + k) * kM, b + (n * K + k) * kN,
+                         K - k < kDepth ? K - k : kDepth, y + m * kM * N + n * kN, N,
+                         static_cast<int>(M - m * kM < kM ? M - m * kM : kM), N - n * kN, k > 0);
     });
 }
 
@@ -113,7 +119,8 @@ void matmul(const Arguments& x) {
         }
         product({static_cast<const float*>(x.buffers[0]) + at_a, n[3], n[4]},
                 {static_cast<const float*>(x.buffers[1]) + at_b, n[6], n[5]}, M, N, K,
-                static_cast<float*>(x.buffers[2]) + place * M * N, static_cast<float*>(x.buffers[3]));
+                static_cast<float*>(x.buffers[2]) + place * M * N,
+                static_cast<float*>(x.buffers[3]));
     }
 }
 

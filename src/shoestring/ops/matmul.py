@@ -24,23 +24,39 @@ class MatMul(Op):
     name, kind, cheap_to_recompute, strided = "matmul", "kernel", False, True
     transpose_a: bool = False
     transpose_b: bool = False
-    cases = (Case([(3, 4), (4, 5)]), Case([(4, 3), (4, 5)], dict(transpose_a=True)),
-             Case([(3, 4), (5, 4)], dict(transpose_b=True)), Case([(4, 3), (5, 4)], dict(transpose_a=True, transpose_b=True)),
-             Case([(2, 1, 3, 2), (3, 2, 4)]), Case([(1, 1), (1, 1)]))
+    cases = (
+        Case([(3, 4), (4, 5)]),
+        Case([(4, 3), (4, 5)], dict(transpose_a=True)),
+        Case([(3, 4), (5, 4)], dict(transpose_b=True)),
+        Case([(4, 3), (5, 4)], dict(transpose_a=True, transpose_b=True)),
+        Case([(2, 1, 3, 2), (3, 2, 4)]),
+        Case([(1, 1), (1, 1)]),
+    )
 
     def shape(self, a, b):
         if len(a) < 2 or len(b) < 2:
-            self.fail("shape/matmul.rank", f"needs matrices, got {list(a)} and {list(b)}", hint="a @ b handles vectors")
+            self.fail(
+                "shape/matmul.rank",
+                f"needs matrices, got {list(a)} and {list(b)}",
+                hint="a @ b handles vectors",
+            )
         M, K = (a[-1], a[-2]) if self.transpose_a else a[-2:]
         L, N = (b[-1], b[-2]) if self.transpose_b else b[-2:]
         if K != L:
-            self.fail("shape/matmul.inner", f"the inner sizes differ: {K} and {L}", expected=f"{[M, K]} @ {[K, N]}, "
-                      f"got {[M, K]} @ {[L, N]}", hint="a @ b.T" if K == N else "check which axis is summed over")
+            self.fail(
+                "shape/matmul.inner",
+                f"the inner sizes differ: {K} and {L}",
+                expected=f"{[M, K]} @ {[K, N]}, got {[M, K]} @ {[L, N]}",
+                hint="a @ b.T" if K == N else "check which axis is summed over",
+            )
         try:
             return (*np.broadcast_shapes(a[:-2], b[:-2]), M, N)
         except ValueError:
-            self.fail("shape/matmul.batch", f"the leading axes {list(a[:-2])} and {list(b[:-2])} do not broadcast",
-                      hint="a.unsqueeze(1), so that axes line up from the right")
+            self.fail(
+                "shape/matmul.batch",
+                f"the leading axes {list(a[:-2])} and {list(b[:-2])} do not broadcast",
+                hint="a.unsqueeze(1), so that axes line up from the right",
+            )
 
     def dtype(self, a, b):
         return promote_float(a, b)
@@ -61,27 +77,44 @@ class MatMul(Op):
             return SUM
         places = {axes[k] - len((a, b)[k]) for k in free}
         whole = len(places) == 1 and max(places) < -2
-        return rank + places.pop() if whole and all((a, b)[k][axes[k]] == (a, b)[free[0]][axes[free[0]]] for k in free) \
+        return (
+            rank + places.pop()
+            if whole and all((a, b)[k][axes[k]] == (a, b)[free[0]][axes[free[0]]] for k in free)
             else MIXED
+        )
 
     def terms(self, a, b):
         return a[-2] if self.transpose_a else a[-1]
 
     def reference(self, a, b):
-        return (np.swapaxes(a, -1, -2) if self.transpose_a else a) @ (np.swapaxes(b, -1, -2) if self.transpose_b else b)
+        return (np.swapaxes(a, -1, -2) if self.transpose_a else a) @ (
+            np.swapaxes(b, -1, -2) if self.transpose_b else b
+        )
 
     def gradient(self, F, dy, y, a, b):
         """With A = op(a), B = op(b): dA = dy @ B^T and dB = A^T @ dy; the transposes of a and b swap the factors. Where
         leading axes were broadcast the gradient is summed over them (autodiff does that)."""
         ta, tb = self.transpose_a, self.transpose_b
-        da = F.matmul(b, dy, transpose_a=tb, transpose_b=True) if ta else F.matmul(dy, b, transpose_b=not tb)
-        db = F.matmul(dy, a, transpose_a=True, transpose_b=ta) if tb else F.matmul(a, dy, transpose_a=not ta)
+        da = (
+            F.matmul(b, dy, transpose_a=tb, transpose_b=True)
+            if ta
+            else F.matmul(dy, b, transpose_b=not tb)
+        )
+        db = (
+            F.matmul(dy, a, transpose_a=True, transpose_b=ta)
+            if tb
+            else F.matmul(a, dy, transpose_a=not ta)
+        )
         return da, db
 
     def launch(self, device, inputs, outputs):
         a, b, (y,) = *inputs, outputs
         lead = y.shape[:-2]
-        if device != "cpu" or any(o.dtype != np.float32 for o in (a, b, y)) or len(lead) > MAX_BATCH_AXES:
+        if (
+            device != "cpu"
+            or any(o.dtype != np.float32 for o in (a, b, y))
+            or len(lead) > MAX_BATCH_AXES
+        ):
             return None
         (M, N), K = y.shape[-2:], self.terms(a.shape, b.shape)
         rows_a = (a.strides[-1], a.strides[-2]) if self.transpose_a else a.strides[-2:]
@@ -91,7 +124,10 @@ class MatMul(Op):
 
     def cost(self, a, b):
         y = self.shape(a, b)
-        return Cost(2.0 * math.prod(y) * self.terms(a, b), 4.0 * (math.prod(a) + math.prod(b) + math.prod(y)))
+        return Cost(
+            2.0 * math.prod(y) * self.terms(a, b),
+            4.0 * (math.prod(a) + math.prod(b) + math.prod(y)),
+        )
 
 
 def spread(operand, lead: tuple[int, ...]) -> tuple[int, ...]:

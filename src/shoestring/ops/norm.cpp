@@ -2,9 +2,10 @@
 //
 //   buffers x, mean, variance   integers outer kept inner
 //
-// Two passes: the sum, then the squared distances from the mean. E[x^2] - E[x]^2 would lose all digits of the variance
-// when the mean is large. The second pass finds the data in the cache: for a batch of images one channel is small. Sums
-// are kept per lane in float over one row and across rows in double, so that the error does not grow with their number.
+// Two passes: the sum, then the squared distances from the mean. E[x^2] - E[x]^2 would lose all
+// digits of the variance when the mean is large. The second pass finds the data in the cache: for a
+// batch of images one channel is small. Sums are kept per lane in float over one row and across
+// rows in double, so that the error does not grow with their number.
 #include "../backends/cpu/vector.h"
 
 namespace shoestring {
@@ -41,12 +42,14 @@ void of_rows(const Arguments& a, int64_t outer, int64_t kept, int64_t inner) {
     const int64_t chunk = outer * inner > 4096 ? 1 : 4096 / (outer * inner);
     parallel_for((kept + chunk - 1) / chunk, [&](int64_t task) {
         for (int64_t c = task * chunk; c < kept && c < (task + 1) * chunk; ++c) {
-            const float shift = x[c * inner];                    // sums of distances from one sample stay small
+            const float shift = x[c * inner];  // sums of distances from one sample stay small
             double total = 0, squares = 0;
-            for (int64_t n = 0; n < outer; ++n) total += row<false>(x + (n * kept + c) * inner, inner, shift);
+            for (int64_t n = 0; n < outer; ++n)
+                total += row<false>(x + (n * kept + c) * inner, inner, shift);
             const double centre = static_cast<double>(shift) + total / count;
             const float middle = static_cast<float>(centre);
-            for (int64_t n = 0; n < outer; ++n) squares += row<true>(x + (n * kept + c) * inner, inner, middle);
+            for (int64_t n = 0; n < outer; ++n)
+                squares += row<true>(x + (n * kept + c) * inner, inner, middle);
             const double off = centre - static_cast<double>(middle);
             mean[c] = middle;
             variance[c] = static_cast<float>(squares / count - off * off);

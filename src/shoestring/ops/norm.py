@@ -23,12 +23,24 @@ class Moments(Op):
 
     name, kind, outputs, cheap_to_recompute = "moments", "reduce", 2, False
     axes: tuple[int, ...] = (0,)
-    cases = (Case([(3, 4, 2, 2)], dict(axes=(0, 2, 3))), Case([(3, 5)], dict(axes=(1,))), Case([(4, 3)], dict(axes=(0,))))
+    cases = (
+        Case([(3, 4, 2, 2)], dict(axes=(0, 2, 3))),
+        Case([(3, 5)], dict(axes=(1,))),
+        Case([(4, 3)], dict(axes=(0,))),
+    )
 
     def shape(self, x):
-        if not self.axes or sorted(set(self.axes)) != list(self.axes) or not all(0 <= a < len(x) for a in self.axes):
-            self.fail("shape/moments.axes", f"axes {list(self.axes)} do not fit {len(x)} axes",
-                      expected=f"increasing axes from 0 to {len(x) - 1}", hint="axes=(0, 2, 3)")
+        if (
+            not self.axes
+            or sorted(set(self.axes)) != list(self.axes)
+            or not all(0 <= a < len(x) for a in self.axes)
+        ):
+            self.fail(
+                "shape/moments.axes",
+                f"axes {list(self.axes)} do not fit {len(x)} axes",
+                expected=f"increasing axes from 0 to {len(x) - 1}",
+                hint="axes=(0, 2, 3)",
+            )
         kept = tuple(1 if k in self.axes else n for k, n in enumerate(x))
         return kept, kept
 
@@ -36,7 +48,11 @@ class Moments(Op):
         return (promote_float(x),) * 2
 
     def batch_axis(self, axes, x):
-        found = axes[0] if axes[0] is None or isinstance(axes[0], int) and axes[0] not in self.axes else MIXED
+        found = (
+            axes[0]
+            if axes[0] is None or (isinstance(axes[0], int) and axes[0] not in self.axes)
+            else MIXED
+        )
         return found, found
 
     def count(self, x) -> int:
@@ -72,14 +88,25 @@ class Moments(Op):
         shape, first, last = x.shape, self.axes[0], self.axes[-1]
         middle = [k for k in range(first, last + 1) if k not in self.axes]
         if first == 0 and middle and middle == list(range(middle[0], middle[-1] + 1)):
-            outer, kept = math.prod(shape[:middle[0]]), math.prod(shape[middle[0]:middle[-1] + 1])
-            inner = math.prod(shape[middle[-1] + 1:last + 1])
+            outer, kept = (
+                math.prod(shape[: middle[0]]),
+                math.prod(shape[middle[0] : middle[-1] + 1]),
+            )
+            inner = math.prod(shape[middle[-1] + 1 : last + 1])
             if last == len(shape) - 1:
                 return Launch((Kernel("moments", (0, 1, 2), (outer, kept, inner)),))
-        if not middle and last == len(shape) - 1:                # the last axes: every row for itself
-            return Launch((Kernel("moments", (0, 1, 2), (1, math.prod(shape[:first]), self.count(shape))),))
-        if not middle and first == 0:                            # the first axes: columns
-            return Launch((Kernel("moments", (0, 1, 2), (self.count(shape), math.prod(shape[last + 1:]), 1)),))
+        if not middle and last == len(shape) - 1:  # the last axes: every row for itself
+            return Launch(
+                (Kernel("moments", (0, 1, 2), (1, math.prod(shape[:first]), self.count(shape))),)
+            )
+        if not middle and first == 0:  # the first axes: columns
+            return Launch(
+                (
+                    Kernel(
+                        "moments", (0, 1, 2), (self.count(shape), math.prod(shape[last + 1 :]), 1)
+                    ),
+                )
+            )
         return None
 
     def cost(self, x):

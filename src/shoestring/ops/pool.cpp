@@ -1,12 +1,14 @@
 // 2-D pooling. One plane (an image's channel) at a time; planes are shared among threads.
 //
-//   max_pool2d         buffers x, y, position          largest value of each window, the first among equals, NaN wins
-//   max_pool2d_grad    buffers dy, position, dx        dx = 0, then dx[position] += dy in order
-//   max_pool2d_gather  buffers g, position, y          y = g[position]
+//   max_pool2d         buffers x, y, position          largest value of each window, the first
+//   among equals, NaN wins max_pool2d_grad    buffers dy, position, dx        dx = 0, then
+//   dx[position] += dy in order max_pool2d_gather  buffers g, position, y          y = g[position]
 //   avg_pool2d         buffers x, y                    sum of the window / its count
-//   avg_pool2d_grad    buffers dy, dx                  dx += dy / count for every element of each window
+//   avg_pool2d_grad    buffers dy, dx                  dx += dy / count for every element of each
+//   window
 //
-//   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad (avg);  for grad and gather: planes,
+//   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad (avg);  for
+//   grad and gather: planes,
 //             positions per plane, elements per plane
 #include "../backends/cpu/kernel.h"
 
@@ -33,7 +35,8 @@ template <class Body>
 void each_plane(int64_t planes, int64_t work, Body body) {
     const int64_t chunk = most(1, 16384 / most(1, work));
     parallel_for((planes + chunk - 1) / chunk, [&](int64_t task) {
-        for (int64_t plane = task * chunk; plane < least(planes, (task + 1) * chunk); ++plane) body(plane);
+        for (int64_t plane = task * chunk; plane < least(planes, (task + 1) * chunk); ++plane)
+            body(plane);
     });
 }
 
@@ -64,7 +67,8 @@ void max_windows(const float* x, float* y, int32_t* position, const Window& w) {
     for (int64_t p = 0; p < w.P; ++p)
         for (int64_t q = 0; q < w.Q; ++q, ++y, ++position) {
             const int64_t top = most(w.top(p), 0), left = most(w.left(q), 0);
-            const int64_t bottom = least(w.top(p) + w.kh, w.H), right = least(w.left(q) + w.kw, w.W);
+            const int64_t bottom = least(w.top(p) + w.kh, w.H),
+                          right = least(w.left(q) + w.kw, w.W);
             int64_t place = top * w.W + left;
             float best = x[place];
             for (int64_t h = top; h < bottom; ++h)
@@ -80,7 +84,8 @@ void max_windows(const float* x, float* y, int32_t* position, const Window& w) {
 
 void max_pool2d(const Arguments& a) {
     const Window w = window(a);
-    const bool pairs = w.kh == 2 && w.kw == 2 && w.sh == 2 && w.sw == 2 && !w.ph && !w.pw && 2 * w.P <= w.H && 2 * w.Q <= w.W;
+    const bool pairs = w.kh == 2 && w.kw == 2 && w.sh == 2 && w.sw == 2 && !w.ph && !w.pw &&
+                       2 * w.P <= w.H && 2 * w.Q <= w.W;
     each_plane(a.integers[0], w.P * w.Q * w.kh * w.kw, [&](int64_t plane) {
         const float* x = static_cast<const float*>(a.buffers[0]) + plane * w.H * w.W;
         float* y = static_cast<float*>(a.buffers[1]) + plane * w.P * w.Q;
@@ -122,9 +127,10 @@ void each_mean(const Window& w, bool padded, Body body) {
     for (int64_t p = 0; p < w.P; ++p)
         for (int64_t q = 0; q < w.Q; ++q) {
             const int64_t top = w.top(p), left = w.left(q);
-            const int64_t count = extent(top, w.kh, w.H, w.ph, padded) * extent(left, w.kw, w.W, w.pw, padded);
-            body(p * w.Q + q, most(top, 0), least(top + w.kh, w.H), most(left, 0), least(left + w.kw, w.W),
-                 static_cast<float>(count));
+            const int64_t count =
+                extent(top, w.kh, w.H, w.ph, padded) * extent(left, w.kw, w.W, w.pw, padded);
+            body(p * w.Q + q, most(top, 0), least(top + w.kh, w.H), most(left, 0),
+                 least(left + w.kw, w.W), static_cast<float>(count));
         }
 }
 
@@ -133,12 +139,14 @@ void avg_pool2d(const Arguments& a) {
     each_plane(a.integers[0], w.P * w.Q * w.kh * w.kw, [&](int64_t plane) {
         const float* x = static_cast<const float*>(a.buffers[0]) + plane * w.H * w.W;
         float* y = static_cast<float*>(a.buffers[1]) + plane * w.P * w.Q;
-        each_mean(w, a.integers[11], [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
-            float total = 0.0f;
-            for (int64_t h = top; h < bottom; ++h)
-                for (int64_t j = left; j < right; ++j) total += x[h * w.W + j];
-            y[i] = total / count;
-        });
+        each_mean(
+            w, a.integers[11],
+            [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
+                float total = 0.0f;
+                for (int64_t h = top; h < bottom; ++h)
+                    for (int64_t j = left; j < right; ++j) total += x[h * w.W + j];
+                y[i] = total / count;
+            });
     });
 }
 
@@ -148,11 +156,13 @@ void avg_pool2d_grad(const Arguments& a) {
         const float* dy = static_cast<const float*>(a.buffers[0]) + plane * w.P * w.Q;
         float* dx = static_cast<float*>(a.buffers[1]) + plane * w.H * w.W;
         for (int64_t i = 0; i < w.H * w.W; ++i) dx[i] = 0.0f;
-        each_mean(w, a.integers[11], [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
-            const float share = dy[i] / count;
-            for (int64_t h = top; h < bottom; ++h)
-                for (int64_t j = left; j < right; ++j) dx[h * w.W + j] += share;
-        });
+        each_mean(
+            w, a.integers[11],
+            [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
+                const float share = dy[i] / count;
+                for (int64_t h = top; h < bottom; ++h)
+                    for (int64_t j = left; j < right; ++j) dx[h * w.W + j] += share;
+            });
     });
 }
 

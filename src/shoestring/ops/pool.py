@@ -33,7 +33,14 @@ class Pool(Op):
     batch_axis = batch_leads
 
     def sizes(self, x: Shape) -> Shape:
-        return x[0], x[1], *[self.length(n, *size) for n, *size in zip(x[2:], self.kernel, self.stride, self.padding, strict=True)]
+        return (
+            x[0],
+            x[1],
+            *[
+                self.length(n, *size)
+                for n, *size in zip(x[2:], self.kernel, self.stride, self.padding, strict=True)
+            ],
+        )
 
     def length(self, n: int, kernel: int, stride: int, pad: int) -> int:
         span = n + 2 * pad - kernel
@@ -43,22 +50,43 @@ class Pool(Op):
     def pooled(self, x: Shape) -> Shape:
         """sizes(x), with complaints."""
         if len(x) != 4:
-            self.fail("shape/pool.rank", f"needs [N, C, H, W], got {list(x)}", hint="x.unsqueeze(0) adds a batch axis")
+            self.fail(
+                "shape/pool.rank",
+                f"needs [N, C, H, W], got {list(x)}",
+                hint="x.unsqueeze(0) adds a batch axis",
+            )
         if any(2 * pad > kernel for pad, kernel in zip(self.padding, self.kernel, strict=True)):
-            self.fail("shape/pool.padding", f"padding {self.padding} is more than half of the window {self.kernel}",
-                      cause="a window could lie in the padding alone", hint=f"padding={min(self.kernel) // 2}")
+            self.fail(
+                "shape/pool.padding",
+                f"padding {self.padding} is more than half of the window {self.kernel}",
+                cause="a window could lie in the padding alone",
+                hint=f"padding={min(self.kernel) // 2}",
+            )
         y = self.sizes(x)
         if min(y[2:]) < 1:
-            self.fail("shape/pool.window", f"a {self.kernel[0]}x{self.kernel[1]} window does not fit a {x[2]}x{x[3]} image",
-                      hint=f"kernel_size={max(1, min(x[2:]))}")
+            self.fail(
+                "shape/pool.window",
+                f"a {self.kernel[0]}x{self.kernel[1]} window does not fit a {x[2]}x{x[3]} image",
+                hint=f"kernel_size={max(1, min(x[2:]))}",
+            )
         return y
 
     def windows(self, H: int, W: int, P: int, Q: int):
         """(p, q, h range, w range) of every window, cut to the image."""
         for p in range(P):
             for q in range(Q):
-                top, left = p * self.stride[0] - self.padding[0], q * self.stride[1] - self.padding[1]
-                yield (p, q, max(top, 0), min(top + self.kernel[0], H), max(left, 0), min(left + self.kernel[1], W))
+                top, left = (
+                    p * self.stride[0] - self.padding[0],
+                    q * self.stride[1] - self.padding[1],
+                )
+                yield (
+                    p,
+                    q,
+                    max(top, 0),
+                    min(top + self.kernel[0], H),
+                    max(left, 0),
+                    min(left + self.kernel[1], W),
+                )
 
     def divisor(self, H: int, W: int, p: int, q: int, count_include_pad: bool) -> int:
         """How many elements a window's mean is over: those of the image, or of the padded image."""
@@ -83,9 +111,11 @@ class MaxPool2D(Pool):
     stride: Pair = (2, 2)
     padding: Pair = (0, 0)
     ceil_mode: bool = False
-    cases = (Case([(2, 2, 4, 5)], domains="distinct"),
-             Case([(1, 2, 5, 5)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1)), "distinct"),
-             Case([(1, 1, 5, 4)], dict(kernel=(2, 3), stride=(2, 2), ceil_mode=True), "distinct"))
+    cases = (
+        Case([(2, 2, 4, 5)], domains="distinct"),
+        Case([(1, 2, 5, 5)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1)), "distinct"),
+        Case([(1, 1, 5, 4)], dict(kernel=(2, 3), stride=(2, 2), ceil_mode=True), "distinct"),
+    )
 
     def shape(self, x):
         y = self.pooled(x)
@@ -129,8 +159,11 @@ class Positions(Op):
 
     def dtype(self, a, position):
         if position != int32:
-            self.fail("type/max_pool2d.position", f"positions are int32, got {position}",
-                      hint="use the second output of F.max_pool2d")
+            self.fail(
+                "type/max_pool2d.position",
+                f"positions are int32, got {position}",
+                hint="use the second output of F.max_pool2d",
+            )
         return a
 
     def batch_axis(self, axes, a, position):
@@ -146,18 +179,31 @@ class MaxPool2DGrad(Positions):
 
     name = "max_pool2d_grad"
     x_shape: Shape = ()
-    cases = (Case([(2, 2, 2, 2), (2, 2, 2, 2)], dict(x_shape=(2, 2, 3, 4)), ("any", "labels 12"), ("float32", "int32")),)
+    cases = (
+        Case(
+            [(2, 2, 2, 2), (2, 2, 2, 2)],
+            dict(x_shape=(2, 2, 3, 4)),
+            ("any", "labels 12"),
+            ("float32", "int32"),
+        ),
+    )
 
     def shape(self, dy, position):
         if dy != position or len(self.x_shape) != 4 or self.x_shape[:2] != dy[:2]:
-            self.fail("shape/max_pool2d_grad.sizes", f"dy {list(dy)} and positions {list(position)} do not belong to x "
-                      f"{list(self.x_shape)}", hint="both have the shape of the pooled tensor")
+            self.fail(
+                "shape/max_pool2d_grad.sizes",
+                f"dy {list(dy)} and positions {list(position)} do not belong to x "
+                f"{list(self.x_shape)}",
+                hint="both have the shape of the pooled tensor",
+            )
         return self.x_shape
 
     def reference(self, dy, position):
         N, C, H, W = self.x_shape
         dx = np.zeros((N * C, H * W), dy.dtype)
-        np.add.at(dx, (np.arange(N * C)[:, None], position.reshape(N * C, -1)), dy.reshape(N * C, -1))
+        np.add.at(
+            dx, (np.arange(N * C)[:, None], position.reshape(N * C, -1)), dy.reshape(N * C, -1)
+        )
         return dx.reshape(self.x_shape)
 
     def gradient(self, F, g, dx, dy, position):
@@ -168,7 +214,9 @@ class MaxPool2DGrad(Positions):
         if device != "cpu" or inputs[0].dtype != np.float32:
             return None
         N, C, P, Q = inputs[0].shape
-        return Launch((Kernel("max_pool2d_grad", (0, 1, 2), (N * C, P * Q, math.prod(self.x_shape[2:]))),))
+        return Launch(
+            (Kernel("max_pool2d_grad", (0, 1, 2), (N * C, P * Q, math.prod(self.x_shape[2:]))),)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,17 +224,26 @@ class MaxPool2DGather(Positions):
     """y[n,c,p,q] = g[n, c, position[n,c,p,q]], the last two axes of g taken as one"""
 
     name = "max_pool2d_gather"
-    cases = (Case([(2, 2, 3, 4), (2, 2, 2, 2)], domains=("any", "labels 12"), dtypes=("float32", "int32")),)
+    cases = (
+        Case(
+            [(2, 2, 3, 4), (2, 2, 2, 2)], domains=("any", "labels 12"), dtypes=("float32", "int32")
+        ),
+    )
 
     def shape(self, g, position):
         if len(g) != 4 or g[:2] != position[:2]:
-            self.fail("shape/max_pool2d_gather.sizes", f"g {list(g)} and positions {list(position)} do not belong together",
-                      hint="both have the same N and C")
+            self.fail(
+                "shape/max_pool2d_gather.sizes",
+                f"g {list(g)} and positions {list(position)} do not belong together",
+                hint="both have the same N and C",
+            )
         return position
 
     def reference(self, g, position):
         flat = g.reshape(*g.shape[:2], -1)
-        return np.take_along_axis(flat, position.reshape(*position.shape[:2], -1), -1).reshape(position.shape)
+        return np.take_along_axis(flat, position.reshape(*position.shape[:2], -1), -1).reshape(
+            position.shape
+        )
 
     def gradient(self, F, dy, y, g, position):
         """y reads g at places: dg gets dy at those places."""
@@ -196,7 +253,13 @@ class MaxPool2DGather(Positions):
         if device != "cpu" or inputs[0].dtype != np.float32:
             return None
         N, C, P, Q = inputs[1].shape
-        return Launch((Kernel("max_pool2d_gather", (0, 1, 2), (N * C, P * Q, math.prod(inputs[0].shape[2:]))),))
+        return Launch(
+            (
+                Kernel(
+                    "max_pool2d_gather", (0, 1, 2), (N * C, P * Q, math.prod(inputs[0].shape[2:]))
+                ),
+            )
+        )
 
 
 class AvgPool(Pool):
@@ -223,8 +286,14 @@ class AvgPool2D(AvgPool):
     padding: Pair = (0, 0)
     ceil_mode: bool = False
     count_include_pad: bool = True
-    cases = (Case([(2, 2, 4, 5)]), Case([(1, 2, 5, 5)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1))),
-             Case([(1, 2, 5, 5)], dict(kernel=(3, 3), padding=(1, 1), ceil_mode=True, count_include_pad=False)))
+    cases = (
+        Case([(2, 2, 4, 5)]),
+        Case([(1, 2, 5, 5)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1))),
+        Case(
+            [(1, 2, 5, 5)],
+            dict(kernel=(3, 3), padding=(1, 1), ceil_mode=True, count_include_pad=False),
+        ),
+    )
 
     def shape(self, x):
         return self.pooled(x)
@@ -263,13 +332,20 @@ class AvgPool2DGrad(AvgPool):
     ceil_mode: bool = False
     count_include_pad: bool = True
     x_shape: Shape = ()
-    cases = (Case([(2, 2, 2, 2)], dict(x_shape=(2, 2, 4, 5))),
-             Case([(1, 2, 3, 6)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1), x_shape=(1, 2, 5, 5))))
+    cases = (
+        Case([(2, 2, 2, 2)], dict(x_shape=(2, 2, 4, 5))),
+        Case(
+            [(1, 2, 3, 6)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1), x_shape=(1, 2, 5, 5))
+        ),
+    )
 
     def shape(self, dy):
         if self.pooled(self.x_shape) != dy:
-            self.fail("shape/avg_pool2d_grad.sizes", f"dy {list(dy)} does not belong to x {list(self.x_shape)}",
-                      hint="x_shape is the shape that avg_pool2d was given")
+            self.fail(
+                "shape/avg_pool2d_grad.sizes",
+                f"dy {list(dy)} does not belong to x {list(self.x_shape)}",
+                hint="x_shape is the shape that avg_pool2d was given",
+            )
         return self.x_shape
 
     def terms(self, dy):
@@ -279,7 +355,9 @@ class AvgPool2DGrad(AvgPool):
         dx = np.zeros(self.x_shape, dy.dtype)
         H, W = self.x_shape[2:]
         for p, q, top, bottom, left, right in self.windows(H, W, *dy.shape[2:]):
-            dx[:, :, top:bottom, left:right] += dy[:, :, p:p + 1, q:q + 1] / self.divisor(H, W, p, q, self.count_include_pad)
+            dx[:, :, top:bottom, left:right] += dy[:, :, p : p + 1, q : q + 1] / self.divisor(
+                H, W, p, q, self.count_include_pad
+            )
         return dx
 
     def gradient(self, F, g, dx, dy):
@@ -291,4 +369,6 @@ class AvgPool2DGrad(AvgPool):
         return self.run("avg_pool2d_grad", device, inputs, outputs, self.x_shape, inputs[0].shape)
 
     def cost(self, dy):
-        return Cost(math.prod(dy) * math.prod(self.kernel), 4.0 * (math.prod(self.x_shape) + math.prod(dy)))
+        return Cost(
+            math.prod(dy) * math.prod(self.kernel), 4.0 * (math.prod(self.x_shape) + math.prod(dy))
+        )

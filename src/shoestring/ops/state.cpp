@@ -1,9 +1,12 @@
-// Checks of data: the first offender's {position, found} goes into a record of two int64, {-1, 0} if there is none.
+// Checks of data: the first offender's {position, found} goes into a record of two int64, {-1, 0}
+// if there is none.
 //
-//     check_index    buffers x, record   integers count, item size (8, 4: signed; 1: unsigned), limit, has ignore, ignore
-//     check_finite   buffers x, record   integers count          found: 1 infinite, 0 NaN
+//     check_index    buffers x, record   integers count, item size (8, 4: signed; 1: unsigned),
+//     limit, has ignore, ignore check_finite   buffers x, record   integers count          found: 1
+//     infinite, 0 NaN
 //
-// One thread, one pass: labels are few, and a finite array is scanned by a sum that only a NaN or infinity can spoil.
+// One thread, one pass: labels are few, and a finite array is scanned by a sum that only a NaN or
+// infinity can spoil.
 #include "../backends/cpu/kernel.h"
 
 namespace shoestring {
@@ -25,8 +28,10 @@ static void check_index(const Arguments& a) {
     int64_t* record = static_cast<int64_t*>(a.buffers[1]);
     record[0] = -1;
     record[1] = 0;
-    if (a.integers[1] == 8) find_index(static_cast<const int64_t*>(a.buffers[0]), a.integers, record);
-    else if (a.integers[1] == 4) find_index(static_cast<const int32_t*>(a.buffers[0]), a.integers, record);
+    if (a.integers[1] == 8)
+        find_index(static_cast<const int64_t*>(a.buffers[0]), a.integers, record);
+    else if (a.integers[1] == 4)
+        find_index(static_cast<const int32_t*>(a.buffers[0]), a.integers, record);
     else find_index(static_cast<const uint8_t*>(a.buffers[0]), a.integers, record);
 }
 

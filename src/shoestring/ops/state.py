@@ -60,7 +60,7 @@ class Check(Op):
     def reference(self, x):
         return x
 
-    def gradient(self, F, dy, y, x):
+    def gradient(self, F, dy, y, x) -> Any:
         """y = x, so dx = dy: the check looks and changes nothing."""
         return (dy,)
 
@@ -91,15 +91,21 @@ class CheckIndex(Check):
     ignore: int | None = None
     what: str = "index"
     of: str = "entries"
-    cases = (Case([(5,)], dict(limit=4), "labels 4", "int64"), Case([(2, 3)], dict(limit=4), "labels 4", "int32"),
-             Case([(7,)], dict(limit=2, ignore=1), "labels 2", "uint8"))
+    cases = (
+        Case([(5,)], dict(limit=4), "labels 4", "int64"),
+        Case([(2, 3)], dict(limit=4), "labels 4", "int32"),
+        Case([(7,)], dict(limit=2, ignore=1), "labels 2", "uint8"),
+    )
 
-    gradient = None
+    gradient: Any = None
 
     def dtype(self, x):
         if x.kind not in "iu":
-            self.fail("type/check_index.dtype", f"{self.what}s must be integers, got {x}",
-                      hint=f'{self.what}s.astype("int64")')
+            self.fail(
+                "type/check_index.dtype",
+                f"{self.what}s must be integers, got {x}",
+                hint=f'{self.what}s.astype("int64")',
+            )
         return x
 
     def bad(self, x):
@@ -111,16 +117,26 @@ class CheckIndex(Check):
         if device != "cpu" or x.dtype.name not in ("int64", "int32", "uint8"):
             return None
         ignore = (1, self.ignore) if self.ignore is not None else (0, 0)
-        return Launch((Kernel("check_index", (0, 1), (x.size, x.dtype.itemsize, self.limit, *ignore)),))
+        return Launch(
+            (Kernel("check_index", (0, 1), (x.size, x.dtype.itemsize, self.limit, *ignore)),)
+        )
 
     def complain(self, shape, position: int, found: int, node: Any) -> None:
         where = np.unravel_index(position, shape) if shape else ()
         at = f"at position {', '.join(str(int(i)) for i in where)}" if where else "given"
-        fail("data/check_index.range", f"{self.what} {found} {at} is outside [0, {self.limit})", error=DataError,
-             op=self.what, tensors={self.what + "s": node.spec} if node is not None else {},
-             layer=node.layer if node is not None else None, line=(node.line or "") if node is not None else "",
-             expected=f"{self.limit} {self.of}, so 0 to {self.limit - 1}, got {found}",
-             hint=f"check the data, or make room for {found + 1} {self.of}" if found >= 0 else "check the data")
+        fail(
+            "data/check_index.range",
+            f"{self.what} {found} {at} is outside [0, {self.limit})",
+            error=DataError,
+            op=self.what,
+            tensors={self.what + "s": node.spec} if node is not None else {},
+            layer=node.layer if node is not None else None,
+            line=(node.line or "") if node is not None else "",
+            expected=f"{self.limit} {self.of}, so 0 to {self.limit - 1}, got {found}",
+            hint=f"check the data, or make room for {found + 1} {self.of}"
+            if found >= 0
+            else "check the data",
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +160,12 @@ class CheckFinite(Check):
     def complain(self, shape, position: int, found: int, node: Any) -> None:
         where = np.unravel_index(position, shape) if shape else ()
         at = f" at position {', '.join(str(int(i)) for i in where)}" if where else ""
-        fail("data/check_finite.value", f"{self.what} is {'infinite' if found else 'NaN'}{at}", error=DataError,
-             tensors={"value": node.spec} if node is not None else {}, layer=node.layer if node is not None else None,
-             line=(node.line or "") if node is not None else "", hint=self.hint)
+        fail(
+            "data/check_finite.value",
+            f"{self.what} is {'infinite' if found else 'NaN'}{at}",
+            error=DataError,
+            tensors={"value": node.spec} if node is not None else {},
+            layer=node.layer if node is not None else None,
+            line=(node.line or "") if node is not None else "",
+            hint=self.hint,
+        )

@@ -4,5 +4,17 @@ from .gradients import check_nan_gradients, clip_grad_norm_, print_tensor_stats
 from .optimizer import SGD, Adam, AdamW, Optimizer
 from .schedule import CosineDecay, CosineWarmRestarts, LinearDecay, Schedule, StepDecay
 
-__all__ = ["SGD", "Adam", "AdamW", "CosineDecay", "CosineWarmRestarts", "LinearDecay", "Optimizer", "Schedule",
-           "StepDecay", "check_nan_gradients", "clip_grad_norm_", "print_tensor_stats"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "CosineDecay",
+    "CosineWarmRestarts",
+    "LinearDecay",
+    "Optimizer",
+    "Schedule",
+    "StepDecay",
+    "check_nan_gradients",
+    "clip_grad_norm_",
+    "print_tensor_stats",
+]

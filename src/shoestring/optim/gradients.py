@@ -24,7 +24,9 @@ def with_gradients(parameters: Any) -> list[State]:
     return [p.state for p in items if p.state.grad is not None and p.state.grad.node is not None]
 
 
-def clip_grad_norm_(parameters: Iterable[Parameter], max_norm: float, norm_type: float = 2.0) -> Tensor:
+def clip_grad_norm_(
+    parameters: Iterable[Parameter], max_norm: float, norm_type: float = 2.0
+) -> Tensor:
     """Scale all gradients by min(1, max_norm / (norm + 1e-6)), norm = (sum over all elements |g|^p)^(1/p).
 
     norm_type  p: a positive number, or math.inf for the largest |g|
@@ -32,8 +34,13 @@ def clip_grad_norm_(parameters: Iterable[Parameter], max_norm: float, norm_type:
     A NaN or infinite gradient is refused, with the parameter's name, and all gradients stay as they were.
     """
     if not max_norm >= 0 or not norm_type > 0:
-        fail("value/clip_grad_norm.number", f"max_norm must not be below 0 and norm_type above it, got {max_norm} and "
-             f"{norm_type}", op="clip_grad_norm_", tensors={}, hint="ss.clip_grad_norm_(model.parameters(), max_norm=1.0)")
+        fail(
+            "value/clip_grad_norm.number",
+            f"max_norm must not be below 0 and norm_type above it, got {max_norm} and {norm_type}",
+            op="clip_grad_norm_",
+            tensors={},
+            hint="ss.clip_grad_norm_(model.parameters(), max_norm=1.0)",
+        )
     states = with_gradients(parameters)
     if not states:
         return tensor(0.0)
@@ -60,7 +67,9 @@ def part_of_norm(state: State, norm_type: float, p: Node) -> Node:
     if norm_type == math.inf:
         found = F.max(F.abs(g), axes=axes, keepdims=False)
     else:
-        powers = F.mul(g, g) if norm_type == 2 else F.abs(g) if norm_type == 1 else F.pow(F.abs(g), p)
+        powers = (
+            F.mul(g, g) if norm_type == 2 else F.abs(g) if norm_type == 1 else F.pow(F.abs(g), p)
+        )
         found = F.sum(powers, axes=axes, keepdims=False)
     return guarded(F.check_finite(found, what=f"the norm of the gradient of {state.name}"))
 
@@ -69,8 +78,13 @@ def check_nan_gradients(parameters: Iterable[Parameter]) -> None:
     """Refuse gradients with a NaN or an infinity: the plan ends before anything is stored, and the error names the
     parameter. Computes nothing by itself."""
     states = with_gradients(parameters)
-    runtime.assign([(s.grad, guarded(F.check_finite(s.grad.node, what=f"the gradient of {s.name}"))) for s in states],
-                   settle=True)
+    runtime.assign(
+        [
+            (s.grad, guarded(F.check_finite(s.grad.node, what=f"the gradient of {s.name}")))
+            for s in states
+        ],
+        settle=True,
+    )
 
 
 def print_tensor_stats(x: Tensor, name: str = "") -> None:
@@ -82,5 +96,7 @@ def print_tensor_stats(x: Tensor, name: str = "") -> None:
         numbers = f"min {finite.min():.6g}  max {finite.max():.6g}  mean {finite.mean():.6g}  std {finite.std():.6g}"
     else:
         numbers = "no finite values"
-    print(f"{name} {list(x.shape)} {x.dtype}  {numbers}  NaN {int(np.isnan(values).sum())}  "
-          f"infinite {int(np.isinf(values).sum())}")
+    print(
+        f"{name} {list(x.shape)} {x.dtype}  {numbers}  NaN {int(np.isnan(values).sum())}  "
+        f"infinite {int(np.isinf(values).sum())}"
+    )

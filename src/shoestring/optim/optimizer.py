@@ -31,29 +31,47 @@ class Optimizer:
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
         name = type(self).__name__
         if isinstance(parameters, Variable):
-            parameters = [parameters]
+            parameters = [parameters]  # pyright: ignore
         found = {id(p.state): p for p in parameters if self.accepts(p)}
         if not found:
-            fail("value/optimizer.empty", "there are no parameters to train", op=name, tensors={},
-                 cause="the model has none, or an iterator had been used up", hint=f"ss.{name}(model.parameters(), lr={lr})")
+            fail(
+                "value/optimizer.empty",
+                "there are no parameters to train",
+                op=name,
+                tensors={},
+                cause="the model has none, or an iterator had been used up",
+                hint=f"ss.{name}(model.parameters(), lr={lr})",
+            )
         self.check("lr", lr, lr >= 0, "not below 0")
         self.parameters, self.lr, self.steps = list(found.values()), lr, 0
         self.state: list[dict[str, State]] = [{} for _ in self.parameters]
 
     def accepts(self, p: Any) -> bool:
         if not isinstance(p, Variable) or not p.requires_grad:
-            fail("type/optimizer.parameter", f"an optimiser trains Parameters, got {type(p).__name__}",
-                 op=type(self).__name__, tensors={}, hint="model.parameters(), or ss.parameters(thing)")
+            fail(
+                "type/optimizer.parameter",
+                f"an optimiser trains Parameters, got {type(p).__name__}",
+                op=type(self).__name__,
+                tensors={},
+                hint="model.parameters(), or ss.parameters(thing)",
+            )
         return True
 
     def check(self, name: str, value: Any, holds: bool, what: str) -> None:
         if not holds:
-            fail("value/optimizer.number", f"{name} must be {what}, got {value}", op=type(self).__name__, tensors={},
-                 hint=f"{name}={0.1 if name == 'lr' else 0.9}")
+            fail(
+                "value/optimizer.number",
+                f"{name} must be {what}, got {value}",
+                op=type(self).__name__,
+                tensors={},
+                hint=f"{name}={0.1 if name == 'lr' else 0.9}",
+            )
 
     def number(self, name: str, device: str) -> Node:
         """An attribute as an input of the plan, read again at every replay."""
-        return runtime.scalar(getattr(self, name), source=lambda: getattr(self, name), device=device)
+        return runtime.scalar(
+            getattr(self, name), source=lambda: getattr(self, name), device=device
+        )
 
     def slot(self, k: int, name: str) -> State:
         """Slot `name` of parameter k: zeros at first, and on the parameter's device."""
@@ -62,7 +80,9 @@ class Optimizer:
         if name not in slots or slots[name].node.device != device:
             old = slots.get(name)
             value = np.zeros(p.node.shape, p.node.dtype) if old is None else np.array(old.home)
-            slots[name] = State(f"{name} of {p.name}", open_device(device).upload(value), device=device)
+            slots[name] = State(
+                f"{name} of {p.name}", open_device(device).upload(value), device=device
+            )
         return slots[name]
 
     def step(self) -> None:
@@ -98,19 +118,34 @@ class Optimizer:
         """Snapshot: the numbers, and the slots of each parameter by position."""
         runtime.flush()
         numbers = {n: v for n, v in vars(self).items() if isinstance(v, (int, float, bool))}
-        return {"numbers": numbers, "slots": [{n: s.home.copy() for n, s in slots.items()} for slots in self.state],
-                "clock": {n: s.home.copy() for n, s in vars(self).items() if isinstance(s, State)}}
+        return {
+            "numbers": numbers,
+            "slots": [{n: s.home.copy() for n, s in slots.items()} for slots in self.state],
+            "clock": {n: s.home.copy() for n, s in vars(self).items() if isinstance(s, State)},
+        }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on where state_dict() was taken; the parameters must be the same ones in the same order."""
         if len(saved["slots"]) != len(self.parameters):
-            fail("value/optimizer.load", f"{len(saved['slots'])} parameters were saved, this optimiser has "
-                 f"{len(self.parameters)}", op="load_state_dict", tensors={}, hint="build it from the same model")
+            fail(
+                "value/optimizer.load",
+                f"{len(saved['slots'])} parameters were saved, this optimiser has "
+                f"{len(self.parameters)}",
+                op="load_state_dict",
+                tensors={},
+                hint="build it from the same model",
+            )
         for k, (p, slots) in enumerate(zip(self.parameters, saved["slots"], strict=True)):
             for name, value in slots.items():
                 if tuple(value.shape) != p.shape:
-                    fail("shape/optimizer.load", f"slot {name} of {p.name} is {list(value.shape)}, the parameter "
-                         f"{list(p.shape)}", op="load_state_dict", tensors={}, hint="build it from the same model")
+                    fail(
+                        "shape/optimizer.load",
+                        f"slot {name} of {p.name} is {list(value.shape)}, the parameter "
+                        f"{list(p.shape)}",
+                        op="load_state_dict",
+                        tensors={},
+                        hint="build it from the same model",
+                    )
                 self.slot(k, name).home[...] = value
         for name, value in saved.get("clock", {}).items():
             getattr(self, name).home[...] = value
@@ -125,13 +160,25 @@ class SGD(Optimizer):
     weight_decay  L2: weight_decay * p is added to the gradient
     """
 
-    def __init__(self, parameters: Iterable[Parameter], lr: float = 0.01, momentum: float = 0.0, nesterov: bool = False,
-                 weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 0.01,
+        momentum: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
         super().__init__(parameters, lr)
         self.check("momentum", momentum, 0 <= momentum <= 1, "in [0, 1]")
         self.check("weight_decay", weight_decay, weight_decay >= 0, "not below 0")
         if nesterov and not momentum:
-            fail("value/sgd.nesterov", "Nesterov needs a momentum", op="SGD", tensors={}, hint="momentum=0.9, nesterov=True")
+            fail(
+                "value/sgd.nesterov",
+                "Nesterov needs a momentum",
+                op="SGD",
+                tensors={},
+                hint="momentum=0.9, nesterov=True",
+            )
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
 
     def update(self, k, p, g, number):
@@ -158,8 +205,14 @@ class Adam(Optimizer):
 
     decoupled = False
 
-    def __init__(self, parameters: Iterable[Parameter], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
         super().__init__(parameters, lr)
         for beta in betas:
             self.check("beta", beta, 0 <= beta < 1, "in [0, 1)")
@@ -167,11 +220,22 @@ class Adam(Optimizer):
         self.beta1, self.beta2 = betas
         self.eps, self.weight_decay = eps, weight_decay
         device = self.parameters[0].device
-        self.power1 = State("beta1 to the power of the step", open_device(device).upload(np.ones((), np.float32)), device=device)
-        self.power2 = State("beta2 to the power of the step", open_device(device).upload(np.ones((), np.float32)), device=device)
+        self.power1 = State(
+            "beta1 to the power of the step",
+            open_device(device).upload(np.ones((), np.float32)),
+            device=device,
+        )
+        self.power2 = State(
+            "beta2 to the power of the step",
+            open_device(device).upload(np.ones((), np.float32)),
+            device=device,
+        )
 
     def clock(self, number):
-        return [(s, F.mul(s.node, number(n, s.node.device))) for s, n in ((self.power1, "beta1"), (self.power2, "beta2"))]
+        return [
+            (s, F.mul(s.node, number(n, s.node.device)))
+            for s, n in ((self.power1, "beta1"), (self.power2, "beta2"))
+        ]
 
     def correction(self, power: State, beta: str, number: Any, device: str) -> Node:
         """1 - beta^t of the step being built."""
@@ -179,10 +243,16 @@ class Adam(Optimizer):
 
     def update(self, k, p, g, number):
         device = p.node.device
-        one, b1, b2 = runtime.scalar(1.0, device=device), number("beta1", device), number("beta2", device)
+        one, b1, b2 = (
+            runtime.scalar(1.0, device=device),
+            number("beta1", device),
+            number("beta2", device),
+        )
         value = p.node
-        if self.weight_decay and self.decoupled:                 # of the old weight, before the step
-            value = F.sub(value, F.mul(value, F.mul(number("lr", device), number("weight_decay", device))))
+        if self.weight_decay and self.decoupled:  # of the old weight, before the step
+            value = F.sub(
+                value, F.mul(value, F.mul(number("lr", device), number("weight_decay", device)))
+            )
         elif self.weight_decay:
             g = F.add(g, F.mul(value, number("weight_decay", device)))
         first, second = self.slot(k, "mean"), self.slot(k, "square")
@@ -199,6 +269,12 @@ class AdamW(Adam):
 
     decoupled = True
 
-    def __init__(self, parameters: Iterable[Parameter], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
-                 eps: float = 1e-8, weight_decay: float = 0.01) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[Parameter],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay)

@@ -32,8 +32,13 @@ class Schedule:
 
     def positive(self, name: str, value: int) -> int:
         if not isinstance(value, int) or value < 1:
-            fail("value/schedule.steps", f"{name} must be a whole number of at least 1, got {value!r}",
-                 op=type(self).__name__, tensors={}, hint=f"{name}=len(loader) * epochs")
+            fail(
+                "value/schedule.steps",
+                f"{name} must be a whole number of at least 1, got {value!r}",
+                op=type(self).__name__,
+                tensors={},
+                hint=f"{name}=len(loader) * epochs",
+            )
         return value
 
 
@@ -82,7 +87,11 @@ class CosineWarmRestarts(Schedule):
     Restart i lasts first * growth^i steps (Loshchilov and Hutter, 2017)."""
 
     def __init__(self, optimizer: Optimizer, first: int, growth: int = 1, end: float = 0.0) -> None:
-        self.first, self.growth, self.end = self.positive("first", first), self.positive("growth", growth), end
+        self.first, self.growth, self.end = (
+            self.positive("first", first),
+            self.positive("growth", growth),
+            end,
+        )
         super().__init__(optimizer)
 
     def lr(self, t):

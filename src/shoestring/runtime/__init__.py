@@ -8,6 +8,27 @@ from .guard import Uninterrupted
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
 from .state import State, add_gradients, assign
 
-__all__ = ["DIRTY", "HANDLES", "MAX_HANDLES", "PLANS", "Compiled", "State", "Uninterrupted", "add_gradients", "assign",
-           "compact", "debug", "default_device", "flush", "guarded", "random", "reset_stats", "scalar", "session", "set_threads",
-           "settle_pending", "stats", "threads"]
+__all__ = [
+    "DIRTY",
+    "HANDLES",
+    "MAX_HANDLES",
+    "PLANS",
+    "Compiled",
+    "State",
+    "Uninterrupted",
+    "add_gradients",
+    "assign",
+    "compact",
+    "debug",
+    "default_device",
+    "flush",
+    "guarded",
+    "random",
+    "reset_stats",
+    "scalar",
+    "session",
+    "set_threads",
+    "settle_pending",
+    "stats",
+    "threads",
+]

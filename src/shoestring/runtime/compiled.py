@@ -39,7 +39,9 @@ class Trace:
 class Record:
     """One traced step: its plan, and where each input of the plan comes from at a replay."""
 
-    def __init__(self, fn: Callable, arguments: list[Node], rebuild: Callable, collect: Callable) -> None:
+    def __init__(
+        self, fn: Callable, arguments: list[Node], rebuild: Callable, collect: Callable
+    ) -> None:
         trace = session.trace = Trace()
         try:
             result = fn(*rebuild(arguments))
@@ -51,8 +53,10 @@ class Record:
             self.device = self.one_device([*nodes, *finals])
             self.outputs = [graph.index[n] for n in nodes]
             self.stores = [graph.index[n] for n in finals]
-            self.executable: Executable = runtime.plan_for(graph, sorted(set(self.outputs)), self.device)
-            counts["runs"] -= 1                                  # compiled, not run yet
+            self.executable: Executable = runtime.plan_for(
+                graph, sorted(set(self.outputs)), self.device
+            )
+            counts["runs"] -= 1  # compiled, not run yet
             self.suspects = runtime.suspects_of(self.executable, graph)
             self.bind = [binder(graph.nodes[i], trace) for i in graph.leaves]
             self.draws = random.draws - trace.draws
@@ -65,14 +69,22 @@ class Record:
     def one_device(nodes: list[Node]) -> str:
         devices = sorted({n.device for n in nodes}) or ["cpu"]
         if len(devices) > 1:
-            fail("compile/trace.devices", f"the step computes on several devices: {', '.join(devices)}", op="compile",
-                 tensors={}, error=CompileError, hint="one compiled step per device")
+            fail(
+                "compile/trace.devices",
+                f"the step computes on several devices: {', '.join(devices)}",
+                op="compile",
+                tensors={},
+                error=CompileError,
+                hint="one compiled step per device",
+            )
         return devices[0]
 
     @staticmethod
     def check_leaks(outputs: list[Node]) -> None:
         for attempt in range(2):
-            leaked = [t for t in runtime.live_handles() if t.node.value is None and t.node not in outputs]
+            leaked = [
+                t for t in runtime.live_handles() if t.node.value is None and t.node not in outputs
+            ]
             if not leaked:
                 return
             if attempt == 0:
@@ -80,8 +92,15 @@ class Record:
                 gc.collect()
         node = leaked[0].node
         del leaked
-        fail("compile/trace.leak", "a tensor made inside the step outlives it", op="compile", error=TraceError,
-             tensors={"tensor": node.spec}, layer=node.layer, hint="return it from the step instead of storing it")
+        fail(
+            "compile/trace.leak",
+            "a tensor made inside the step outlives it",
+            op="compile",
+            error=TraceError,
+            tensors={"tensor": node.spec},
+            layer=node.layer,
+            hint="return it from the step instead of storing it",
+        )
 
     def fits(self) -> bool:
         return all([(s.node is None) == empty for s, empty in self.guards])
@@ -97,15 +116,19 @@ class Record:
     def replay(self, arguments: list[Any]) -> Any:
         if DIRTY:
             runtime.flush()
-        stale = self.make_way() if runtime.live_handles() else set()   # rare: compiled and plain steps are mixed
+        stale = (
+            self.make_way() if runtime.live_handles() else set()
+        )  # rare: compiled and plain steps are mixed
         base = random.draws
         values = [bind(arguments, base) for bind in self.bind]
         counts["runs"] += 1
         with Uninterrupted() as guard:
             found = self.executable.run(values, guard, self.suspects)
             random.draws += self.draws
-            versions = [runtime.fresh_leaf(s, found[i], self.device)
-                        for s, i in zip(self.changed, self.stores, strict=True)]
+            versions = [
+                runtime.fresh_leaf(s, found[i], self.device)
+                for s, i in zip(self.changed, self.stores, strict=True)
+            ]
             runtime.settle(self.changed, [found[i] for i in self.stores], versions)
             runtime.mark(stale)
             for s in self.empty:
@@ -137,22 +160,32 @@ class Compiled:
         self.__name__, self.__doc__ = getattr(fn, "__name__", "step"), getattr(fn, "__doc__", None)
 
     def __call__(self, *arguments: Any) -> Any:
-        if session.trace is not None:                            # a compiled step inside another: part of it
+        if session.trace is not None:  # a compiled step inside another: part of it
             return self.fn(*arguments)
         values, devices = self.lower(arguments)
-        key = (session.structure, F.grad_enabled, session.check,
-               *[(v.shape, v.dtype, None if v.flags.c_contiguous else v.strides, d)
-                 for v, d in zip(values, devices, strict=True)])
+        key = (
+            session.structure,
+            F.grad_enabled,
+            session.check,
+            *[
+                (v.shape, v.dtype, None if v.flags.c_contiguous else v.strides, d)
+                for v, d in zip(values, devices, strict=True)
+            ],
+        )
         record = next((r for r in self.records.get(key, ()) if r.fits()), None)
         if record is None:
             record = self.trace(key, values, devices)
         return record.replay(values)
 
     def trace(self, key: tuple, values: list[Any], devices: list[str]) -> Record:
-        runtime.flush([t.node for t in runtime.live_handles()])  # a trace starts from computed values
+        runtime.flush(
+            [t.node for t in runtime.live_handles()]
+        )  # a trace starts from computed values
         self.traces += 1
-        stand_ins = [leaf(v, source=("argument", k), device=d)
-                     for k, (v, d) in enumerate(zip(values, devices, strict=True))]
+        stand_ins = [
+            leaf(v, source=("argument", k), device=d)
+            for k, (v, d) in enumerate(zip(values, devices, strict=True))
+        ]
         record = Record(self.fn, stand_ins, self.rebuild, self.collect)
         self.records = {k: r for k, r in self.records.items() if k[0] == session.structure}
         self.records.setdefault(key, []).append(record)

@@ -13,8 +13,8 @@ from .session import session
 def on_failure(hook: Callable[[ShoestringError], object]) -> Iterator[None]:
     """Within the block, `hook(error)` is called for every error of this package before it is raised.
 
-        with ss.debug.on_failure(lambda error: print(error.place)):
-            train()
+    with ss.debug.on_failure(lambda error: print(error.place)):
+        train()
     """
     hooks.append(hook)
     try:

@@ -36,8 +36,12 @@ def default_device(name: str | None = None) -> str:
 def set_threads(count: int) -> None:
     """Let the CPU's kernels use `count` threads. Results do not depend on it."""
     if not isinstance(count, int) or count < 1:
-        fail("value/threads.count", f"threads must be a whole number of at least 1, got {count!r}", tensors={},
-             hint="ss.set_threads(2)")
+        fail(
+            "value/threads.count",
+            f"threads must be a whole number of at least 1, got {count!r}",
+            tensors={},
+            hint="ss.set_threads(2)",
+        )
     if "cpu" in FACTORIES:
         _cpu.set_threads(count)
 

@@ -76,9 +76,15 @@ class Segment:
         except (ShoestringError, KeyboardInterrupt):
             raise
         except Exception as problem:
-            fail("launch/reference.failed", f"its reference failed: {problem}", op=step.op.name, layer=step.layer,
-                 tensors={f"input {k}": f"{list(x.shape)} {x.dtype}" for k, x in enumerate(inputs)}, source=problem,
-                 hint="run the op's reference by hand on these shapes")
+            fail(
+                "launch/reference.failed",
+                f"its reference failed: {problem}",
+                op=step.op.name,
+                layer=step.layer,
+                tensors={f"input {k}": f"{list(x.shape)} {x.dtype}" for k, x in enumerate(inputs)},
+                source=problem,
+                hint="run the op's reference by hand on these shapes",
+            )
         for out, value in zip(step.outs, found if step.op.outputs > 1 else [found], strict=True):
             target = memory.array(out) if step.home is None else memory.arrays[step.home]
             target[...] = value
@@ -90,7 +96,9 @@ class Memory:
     def __init__(self, plan: Plan, device: Device, values: Sequence[Any]) -> None:
         self.plan, self.values = plan, values
         self.arena = arena(device, plan.arena_bytes)
-        self.external = {root: device.empty(spec.shape, spec.dtype) for root, spec in plan.external.items()}
+        self.external = {
+            root: device.empty(spec.shape, spec.dtype) for root, spec in plan.external.items()
+        }
         self.records: dict[int, tuple[int, int]] = {}
         self.arrays: dict[int, np.ndarray] = dict(zip(plan.leaves, values, strict=True))
         self.arrays.update(self.external)
@@ -98,7 +106,9 @@ class Memory:
 
     def addresses(self) -> list[int]:
         if self._addresses is None:
-            self._addresses = [address(a) for a in (self.arena, *self.values, *self.external.values())]
+            self._addresses = [
+                address(a) for a in (self.arena, *self.values, *self.external.values())
+            ]
         return self._addresses
 
     def array(self, i: int) -> np.ndarray:
@@ -112,8 +122,11 @@ class Memory:
                 found = self.arrays[plan.stores[i]]
             else:
                 spec = plan.specs[i]
-                found = np.ndarray(spec.shape, spec.dtype, self.arena, plan.offsets[i]) if spec.nbytes \
+                found = (
+                    np.ndarray(spec.shape, spec.dtype, self.arena, plan.offsets[i])
+                    if spec.nbytes
                     else np.empty(spec.shape, spec.dtype)
+                )
             self.arrays[i] = found
         return found
 
@@ -129,7 +142,11 @@ class Memory:
         return self.array(self.position_of(i))
 
     def position_of(self, i: int) -> int:
-        return i if i in self.plan.roots else next(j for j, v in self.plan.values.items() if v == self.plan.values[i])
+        return (
+            i
+            if i in self.plan.roots
+            else next(j for j, v in self.plan.values.items() if v == self.plan.values[i])
+        )
 
 
 class Executable:
@@ -150,7 +167,9 @@ class Executable:
                 runs.append([step])
         return [Segment(run, self.device) for run in runs]
 
-    def run(self, values: Sequence[Any], guard: Uninterrupted, suspects: dict[int, Suspect]) -> dict[int, Any]:
+    def run(
+        self, values: Sequence[Any], guard: Uninterrupted, suspects: dict[int, Suspect]
+    ) -> dict[int, Any]:
         """{asked position or store: its value}. `values`: one per leaf, in the plan's order."""
         memory = Memory(self.plan, self.device, values)
         for segment in self.before:
@@ -162,8 +181,15 @@ class Executable:
             try:
                 segment.run(memory)
             except BaseException as problem:
-                fail("launch/store.failed", "a kernel failed after parameters had begun to change", op="step", tensors={},
-                     source=problem, error=TornStateError, hint="load the last checkpoint")
+                fail(
+                    "launch/store.failed",
+                    "a kernel failed after parameters had begun to change",
+                    op="step",
+                    tensors={},
+                    source=problem,
+                    error=TornStateError,
+                    hint="load the last checkpoint",
+                )
         found = {i: memory.value(i) for i in self.plan.values}
         for store, home in self.plan.stores.items():
             found[store] = memory.arrays[home] if home is not None else memory.external[store]
@@ -178,5 +204,5 @@ class Executable:
                 position, found = memory.records[step.position]
             if position >= 0:
                 suspect = suspects[step.position]
-                del memory                       # the traceback must not keep buffers alive
+                del memory  # the traceback must not keep buffers alive
                 step.op.complain(suspect.spec.shape, position, found, suspect)

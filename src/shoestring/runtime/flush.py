@@ -31,7 +31,7 @@ def live_handles() -> list:
     part that was read is replaced: a handle that appears meanwhile is not lost."""
     seen = HANDLES[:]
     alive = [t for r in seen if (t := r()) is not None and t.node.op is not None]
-    HANDLES[:len(seen)] = [t.node.handle for t in alive]
+    HANDLES[: len(seen)] = [t.node.handle for t in alive]
     return alive
 
 
@@ -46,7 +46,9 @@ def survey(roots: Iterable[Node], doomed: set[Node]) -> tuple[list[Node], set[No
         if n.inputs and not (n.state is not None and n.state.node is n):
             if n.value is None and not lost.isdisjoint(n.inputs):
                 lost.add(n)
-                if not n.needs_grad and not is_held(n):          # a constant for backward(), but nobody keeps it
+                if not n.needs_grad and not is_held(
+                    n
+                ):  # a constant for backward(), but nobody keeps it
                     stale.add(n)
             if n.needs_grad and not stale.isdisjoint(n.inputs):
                 stale.add(n)
@@ -64,8 +66,14 @@ def current_versions(states: Iterable[State]) -> set[Node]:
 def flush(wanted: Sequence[Node] = ()) -> None:
     """Compute `wanted` and everything pending (see the header). Each device that is concerned runs one plan."""
     if session.trace is not None:
-        fail("compile/trace.read", "a value was read inside a traced step", op="compile", tensors={}, error=TraceError,
-             hint="return the tensor from the step and read it outside")
+        fail(
+            "compile/trace.read",
+            "a value was read inside a traced step",
+            op="compile",
+            tensors={},
+            error=TraceError,
+            hint="return the tensor from the step and read it outside",
+        )
     wanted = [n for n in wanted if n.value is None]
     devices = {n.device: None for n in wanted} | {s.node.device: None for s in DIRTY}
     for name in devices:
@@ -92,7 +100,7 @@ def flush_device(name: str, wanted: list[Node]) -> None:
         asked.update(range(index[n] + 1, index[n] + 1 + n.op.outputs))
     executable = plan_for(graph, sorted(asked), name)
     suspects = suspects_of(executable, graph)
-    del alive, pending, order                # if the plan fails, its traceback must not keep handles alive
+    del alive, pending, order  # if the plan fails, its traceback must not keep handles alive
     with Uninterrupted() as guard:
         try:
             found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
@@ -136,8 +144,16 @@ def suspects_of(executable: Executable, graph: compiler.Graph) -> dict[int, Susp
 def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
     """Values inside the plan that a later backward() of a live handle would otherwise compute a second time."""
     behind = ancestry(roots, differentiable=True) if roots and session.keep else ()
-    return {n for n in behind if n.value is None and n.state is None and not n.spent and n in graph.index
-            and n.op is not None and n.op.kind in ("kernel", "reduce", "random")}
+    return {
+        n
+        for n in behind
+        if n.value is None
+        and n.state is None
+        and not n.spent
+        and n in graph.index
+        and n.op is not None
+        and n.op.kind in ("kernel", "reduce", "random")
+    }
 
 
 def drop(states: Iterable[State]) -> None:
@@ -148,7 +164,11 @@ def drop(states: Iterable[State]) -> None:
         guarded_by_checks: set[Node] = set()
         versions = []
         for n in ancestry([state.node]):
-            if n.op is not None and n.op.kind == "check" or not guarded_by_checks.isdisjoint(n.inputs):
+            if (
+                (n.op is not None
+                and n.op.kind == "check")
+                or not guarded_by_checks.isdisjoint(n.inputs)
+            ):
                 guarded_by_checks.add(n)
             elif n.state is state and n is not state.leaf:
                 versions.append(n)

@@ -11,9 +11,9 @@ from ..ir import Node, leaf
 
 MAX_HANDLES, MAX_PLANS, MAX_PENDING = 20_000, 256, 4
 
-HANDLES: list = []          # weak references to handles whose node is not computed, or has a graph behind it
-DIRTY: dict = {}            # states whose newest version is not computed yet (in order of their change)
-PLANS: dict = {}            # key -> Executable
+HANDLES: list = []  # weak references to handles whose node is not computed, or has a graph behind it
+DIRTY: dict = {}  # states whose newest version is not computed yet (in order of their change)
+PLANS: dict = {}  # key -> Executable
 
 
 class Session:
@@ -55,7 +55,12 @@ class Random:
 random = Random()
 
 
-def scalar(value: Any, dtype: Any = np.float32, source: Callable[[], Any] | None = None, device: str = "cpu") -> Node:
+def scalar(
+    value: Any,
+    dtype: Any = np.float32,
+    source: Callable[[], Any] | None = None,
+    device: str = "cpu",
+) -> Node:
     """A Python number as an input of the plan. `source()` is read again when a compiled step is replayed."""
     return leaf(np.asarray(value, dtype), source=source, device=device)
 

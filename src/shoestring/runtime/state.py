@@ -18,13 +18,15 @@ class State:
     """home  the buffer;  leaf: the version whose value is in the home;  node: the newest version. `node is None`: empty
     (a gradient before backward() and after zero_grad()).  pending: versions not computed yet."""
 
-    __slots__ = ("name", "home", "leaf", "node", "grad", "needs_grad", "pending", "__weakref__")
+    __slots__ = ("__weakref__", "grad", "home", "leaf", "name", "needs_grad", "node", "pending")
 
-    def __init__(self, name: Any, home: Any = None, needs_grad: bool = False, device: str = "cpu") -> None:
+    def __init__(
+        self, name: Any, home: Any = None, needs_grad: bool = False, device: str = "cpu"
+    ) -> None:
         self.name, self.needs_grad, self.pending = name, needs_grad, 0
         self.home = self.leaf = self.node = None
         self.grad = State(GradientName(self), device=device) if needs_grad else None
-        if home is not None:                                     # memory of our own, always: the caller has copied
+        if home is not None:  # memory of our own, always: the caller has copied
             self.home = home
             self.node = self.leaf = leaf(home, self, needs_grad=needs_grad, device=device)
 
@@ -79,10 +81,18 @@ def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
 
 
 def mismatch(state: State, spec: Spec) -> None:
-    fail("shape/assign.spec", f"{state.name} is {state.node.spec}, the new value is {spec}", op="assign",
-         tensors={"state": state.node.spec, "value": spec}, hint=f"value.reshape({list(state.node.shape)})")
+    fail(
+        "shape/assign.spec",
+        f"{state.name} is {state.node.spec}, the new value is {spec}",
+        op="assign",
+        tensors={"state": state.node.spec, "value": spec},
+        hint=f"value.reshape({list(state.node.shape)})",
+    )
 
 
 def add_gradients(found: list[tuple[State, Node]]) -> None:
     """[(state, gradient node)]: what backward() found is added to what is there."""
-    assign([(s.grad, g if s.grad.node is None else F.add(s.grad.node, g)) for s, g in found], settle=True)
+    assign(
+        [(s.grad, g if s.grad.node is None else F.add(s.grad.node, g)) for s, g in found],
+        settle=True,
+    )

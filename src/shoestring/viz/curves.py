@@ -8,8 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def save_curves(path: pathlib.Path, losses: Sequence[float], accuracies: Sequence[float], steps_per_epoch: int,
-                title: str) -> bool:
+def save_curves(
+    path: pathlib.Path,
+    losses: Sequence[float],
+    accuracies: Sequence[float],
+    steps_per_epoch: int,
+    title: str,
+) -> bool:
     """Write the picture to `path`; False when matplotlib is not installed.
 
     losses: one per step;  accuracies: test accuracy after each epoch, from 0 to 1
@@ -27,13 +32,26 @@ def save_curves(path: pathlib.Path, losses: Sequence[float], accuracies: Sequenc
     window = max(1, len(losses) // 50)
     if len(losses) > window:
         smooth = np.convolve(losses, np.ones(window) / window, "valid")
-        left.plot(epochs[window - 1:], smooth, color="#1f4e8c", linewidth=1.8, label=f"mean of {window} steps")
+        left.plot(
+            epochs[window - 1 :],
+            smooth,
+            color="#1f4e8c",
+            linewidth=1.8,
+            label=f"mean of {window} steps",
+        )
     left.set(xlabel="epoch", ylabel="training loss", yscale="log")
     left.legend(frameon=False)
-    right.plot(np.arange(1, len(accuracies) + 1), [100 * a for a in accuracies], "o-", color="#b3541e")
+    right.plot(
+        np.arange(1, len(accuracies) + 1), [100 * a for a in accuracies], "o-", color="#b3541e"
+    )
     for k, accuracy in enumerate(accuracies):
-        right.annotate(f"{100 * accuracy:.2f} %", (k + 1, 100 * accuracy), textcoords="offset points", xytext=(0, 8),
-                       ha="center")
+        right.annotate(
+            f"{100 * accuracy:.2f} %",
+            (k + 1, 100 * accuracy),
+            textcoords="offset points",
+            xytext=(0, 8),
+            ha="center",
+        )
     right.set(xlabel="epoch", ylabel="test accuracy (%)", xticks=np.arange(1, len(accuracies) + 1))
     right.margins(x=0.2, y=0.3)
     for axes in (left, right):

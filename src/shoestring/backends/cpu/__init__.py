@@ -15,7 +15,7 @@ from ..device import FACTORIES, Device
 
 try:
     from . import _native
-except ImportError as problem:                                   # a source tree that has not been built
+except ImportError as problem:  # a source tree that has not been built
     _native, missing = None, problem
 
 
