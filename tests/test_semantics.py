@@ -612,7 +612,7 @@ def test_a_compiled_step_has_the_bits_of_the_plain_loop():
 
 
 def test_old_values_survive_a_replay():
-    p, optimizer, step = compiled_pair()
+    p, _optimizer, step = compiled_pair()
     run = ss.compile(step)
     x = ss.tensor(np.ones((3, 2), np.float32))
     run(x)
@@ -628,7 +628,7 @@ def test_old_values_survive_a_replay():
 
 
 def test_reading_inside_a_compiled_step_is_an_error_that_changes_nothing():
-    p, optimizer, step = compiled_pair()
+    p, _optimizer, step = compiled_pair()
     x, before = ss.tensor(np.ones((3, 2), np.float32)), p.numpy()
     for look in (lambda t: t.item(), lambda t: repr(t), lambda t: bool(t), lambda t: float(t)):
         with pytest.raises(TraceError, match="return the tensor"):
@@ -638,7 +638,7 @@ def test_reading_inside_a_compiled_step_is_an_error_that_changes_nothing():
 
 
 def test_a_value_that_outlives_the_trace_is_an_error():
-    p, optimizer, step = compiled_pair()
+    p, _optimizer, step = compiled_pair()
     kept, before = [], p.numpy()
 
     def leak(x):

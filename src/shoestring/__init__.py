@@ -14,7 +14,8 @@ from .nn import *  # noqa: F403
 from .nn import __all__ as _layers
 from .optim import SGD, Adam, AdamW, check_nan_gradients, clip_grad_norm_, print_tensor_stats
 from .runtime import debug, default_device, reset_stats, set_threads, stats, threads
-from .tensor import Parameter, Tensor, Variable, no_grad, tensor
+from .tensor import Tensor, no_grad
+from .variable import Parameter, Variable, tensor
 
 __version__ = "0.1.0"
 runtime.session.check = config.load()["CHECK"]

@@ -18,7 +18,8 @@ from .backends.device import device as open_device
 from .errors import fail
 from .ir import F, Node
 from .runtime import default_device
-from .tensor import Tensor, Variable, as_data, node_of, tensor, wrap
+from .tensor import Tensor, as_data, node_of, wrap
+from .variable import Variable, tensor
 
 
 # ---- making tensors --------------------------------------------------------------------------------------------------

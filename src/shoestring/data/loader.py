@@ -13,7 +13,8 @@ import numpy as np
 
 from .. import runtime
 from ..errors import fail
-from ..tensor import Tensor, tensor
+from ..tensor import Tensor
+from ..variable import tensor
 
 
 class Dataset(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from ..errors import fail, nearest
@@ -28,7 +29,7 @@ class MnistCNN(Module):
 def mlp(*sizes: int) -> Sequential:
     """Linear layers with ReLU between them: mlp(784, 512, 512, 10)."""
     layers: list[Callable] = []
-    for k, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for k, (a, b) in enumerate(itertools.pairwise(sizes)):
         layers += [Linear(a, b)] + ([ReLU()] if k < len(sizes) - 2 else [])
     return Sequential(*layers)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..errors import fail
 from ..ir import F
-from ..tensor import Parameter, Tensor, wrap
+from ..tensor import Tensor, wrap
+from ..variable import Parameter
 from . import init
 from .module import Module
 

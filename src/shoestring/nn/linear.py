@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..errors import fail
 from ..ir import F
-from ..tensor import Parameter, Tensor, wrap
+from ..tensor import Tensor, wrap
+from ..variable import Parameter
 from . import init
 from .module import Module
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from .. import runtime
 from ..errors import context, fail
-from ..tensor import Parameter, Tensor, Variable
+from ..tensor import Tensor
+from ..variable import Parameter, Variable
 
 
 class Location:

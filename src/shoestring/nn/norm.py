@@ -12,7 +12,8 @@ import math
 from .. import runtime
 from ..errors import fail
 from ..ir import F
-from ..tensor import Parameter, Tensor, Variable, node_of, wrap
+from ..tensor import Tensor, node_of, wrap
+from ..variable import Parameter, Variable
 from .module import Module
 
 

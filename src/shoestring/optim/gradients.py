@@ -16,7 +16,8 @@ from .. import runtime
 from ..errors import fail
 from ..ir import F, Node
 from ..runtime import State, guarded
-from ..tensor import Parameter, Tensor, tensor, wrap
+from ..tensor import Tensor, wrap
+from ..variable import Parameter, tensor
 
 
 def with_gradients(parameters: Any) -> list[State]:

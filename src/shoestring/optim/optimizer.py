@@ -20,7 +20,7 @@ from ..backends.device import device as open_device
 from ..errors import fail
 from ..ir import F, Node
 from ..runtime import State
-from ..tensor import Parameter, Variable
+from ..variable import Parameter, Variable
 
 
 class Optimizer:

@@ -1,0 +1,168 @@
+"""Handles on states: Variable, always its newest version, and Parameter, one that training changes; and `tensor`.
+
+A state keeps its memory for life. assign() gives it a new version without computing anything; values built from older
+versions keep theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import runtime
+from .backends.device import device as open_device
+from .errors import fail
+from .ir import F, Node, Spec, leaf
+from .runtime import State, default_device, session
+from .tensor import Tensor, as_data, data_node, node_of, wrap
+
+
+class Variable(Tensor):
+    """A handle on a state: always its newest version. assign() gives it a new one.
+
+    value          array, tensor or number; copied
+    name           how messages call it
+    requires_grad  whether backward() adds to `grad`
+    """
+
+    __slots__ = ("state",)
+    settles = False
+
+    def __init__(
+        self,
+        value: Any,
+        name: str = "variable",
+        requires_grad: bool = False,
+        device: str | None = None,
+    ) -> None:
+        device = device or (value.device if isinstance(value, Tensor) else default_device())
+        array = as_data(value.numpy() if isinstance(value, Tensor) else value, None, device)
+        self.state = State(name, open_device(device).upload(array), requires_grad, device)
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        if self.settles:
+            runtime.settle_pending()
+        return self.state.node
+
+    @property
+    def spec(self) -> Spec:
+        return self.state.node.spec
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.state.needs_grad
+
+    @requires_grad.setter
+    def requires_grad(self, needs: bool) -> None:
+        runtime.flush()
+        self.state.needs_grad = needs
+        self.state.grad = self.state.grad or (
+            State(f"{self.state.name}.grad", device=self.device) if needs else None
+        )
+        self.state.node = self.state.leaf = leaf(
+            self.state.home, self.state, needs_grad=needs, device=self.device
+        )
+
+    @property
+    def name(self) -> str:
+        return str(self.state.name)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """What backward() has added up, or None. Setting it replaces it; None frees it."""
+        gradient = self.state.grad
+        return None if gradient is None or gradient.node is None else wrap(F.alias(gradient.node))
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is None:
+            if self.state.grad is not None:
+                self.state.grad.clear()
+            return
+        node = node_of(value, self)
+        if node.spec is not self.spec or self.state.grad is None:
+            fail(
+                "shape/grad.spec",
+                f"a gradient of {self.name} must be like it",
+                op="grad",
+                tensors={"parameter": self.spec, "gradient": node.spec},
+                hint=f"{self.name}.grad = ss.zeros_like(p)",
+            )
+        runtime.assign([(self.state.grad, node)], settle=True)
+
+    def assign(self, value: Any) -> None:
+        """Give it a new value of the same shape and type. Computes nothing yet; values built before keep theirs."""
+        node = (
+            value.node if isinstance(value, Tensor) else data_node(value, self.dtype, self.device)
+        )
+        runtime.assign([(self.state, node)])
+
+    def rebind(self, node: Node) -> Tensor:
+        runtime.assign([(self.state, node)])
+        return self
+
+    def move(self, device: str) -> None:
+        """Take the value to another device; the gradient is forgotten."""
+        if device != self.device:
+            value, state = self.numpy(), self.state
+            if state.grad is not None:
+                state.grad.clear()
+            state.home = open_device(device).upload(value)
+            state.node = state.leaf = leaf(
+                state.home, state, needs_grad=state.needs_grad, device=device
+            )
+
+    def realize(self) -> np.ndarray:
+        if session.trace is not None or runtime.DIRTY:
+            runtime.flush()
+        return self.state.home.copy()
+
+    def numpy(self) -> np.ndarray:
+        """A snapshot: a copy of the value now."""
+        return self.realize()
+
+    def data_ptr(self) -> int:
+        """Address of the home, which never changes."""
+        return self.state.home.__array_interface__["data"][0]
+
+    __hash__ = object.__hash__
+
+
+class Parameter(Variable):
+    """A Variable that training changes: it requires a gradient."""
+
+    __slots__ = ()
+    settles = True
+
+    def __init__(self, value: Any, name: str = "parameter", device: str | None = None) -> None:
+        super().__init__(value, name, requires_grad=True, device=device)
+
+
+def tensor(
+    data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor with a copy of `data`: nobody else can change what it holds.
+
+    data           array, nested lists or number; float64 becomes float32, small integers int32, unless dtype says
+    dtype          float32, int64, int32, uint8 or bool (float64 on the reference device)
+    device         "cpu", "reference"; default: ss.default_device()
+    requires_grad  backward() will add to its `grad`; such a tensor is a Variable
+    """
+    if isinstance(data, Tensor):
+        device, data = device or data.device, data.numpy()
+    device = device or default_device()
+    if requires_grad:
+        variable = Variable(as_data(data, dtype, device), "tensor", True, device)
+        if variable.dtype.kind != "f":
+            fail(
+                "type/tensor.grad",
+                f"only floats have gradients, this is {variable.dtype}",
+                op="tensor",
+                tensors={},
+                hint="ss.tensor(data, dtype='float32', requires_grad=True)",
+                error=None,
+            )
+        return variable
+    return wrap(data_node(data, dtype, device))
