@@ -65,6 +65,11 @@ def detached_gradient(self, F, dy, y, x):
     return (F.mul(dy, F.add(F.add(F.mul(x, x), F.mul(x, x)), F.mul(x, x))),)
 
 
+def anything_goes(self, x):
+    """A reason that is no good."""
+    return 1.0
+
+
 def no_derivation(self, F, dy, y, x):
     return (dy,)
 
@@ -90,7 +95,8 @@ def test_a_right_op_passes():
         (dict(__doc__="A cube."), "no formula"),
         (dict(cost=lambda self, x: 3), "its cost is 3"),
         (dict(cases=()), "no cases"),
-        (dict(tolerance=lambda self, x: 1.0), "its tolerance is 1.0"),
+        (dict(tolerance=lambda self, x: 1.0), "its own tolerance gives no reason"),
+        (dict(tolerance=anything_goes), "its tolerance is 1.0"),
         (dict(batch_axis=lambda self, axes, x: None), "batch_axis says it does not"),
         (
             dict(batch_axis=lambda self, axes, x: 1 if axes[0] == 0 else None),

@@ -76,7 +76,7 @@ def test_draws_and_seeds_differ():
 def test_probabilities_zero_and_one_are_certain():
     """In particular for the words that round to 1.0 when divided by 2^32."""
     zero, one = np.float32(0).reshape(()), np.float32(1).reshape(())
-    for d in range(4):
+    for d in range(20):  # 1e8 draws each
         assert not draw("bernoulli", 5_000_000, zero, k=key(5, d)).any()
         assert draw("bernoulli", 5_000_000, one, k=key(5, d)).all()
     largest = (np.uint64(0xFFFFFFFF) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)

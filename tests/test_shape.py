@@ -7,6 +7,7 @@ import pytest
 
 import shoestring  # noqa: F401  (registers the ops)
 from shoestring.autodiff import gradients
+from shoestring.backends import Operand
 from shoestring.ir import MIXED, OPS, SUM, F, leaf
 from shoestring.testing import evaluate, laid_out, run_launch
 
@@ -152,3 +153,16 @@ def test_batch_axes_follow_the_samples():
     assert OPS["concat"](axis=0).batch_axis((0, 0), (8, 3), (8, 3)) == MIXED
     assert OPS["take"]().batch_axis((None, 0), (100, 16), (8, 5)) == 0
     assert OPS["put_add"](to=(100, 16)).batch_axis((0, 0), (8, 5, 16), (8, 5)) == SUM
+
+
+def test_sizes_and_offsets_above_two_to_the_31():
+    """Nothing is allocated: launches and specs are data."""
+    n = 1 << 17
+    wide = F.expand(leaf(np.zeros((), np.float32)), to=(n, n))
+    assert wide.spec.size == n * n and wide.spec.nbytes == 4 * n * n
+    x = Operand((n, n), np.dtype("float32"), (0, 0))
+    y = Operand((2 * n, n), np.dtype("float32"), (n, 1))
+    first, second = OPS["concat"](axis=0).launch("cpu", [x, x], [y]).kernels
+    assert second.integers[1] - first.integers[1] == n * n
+    index = ((n - 1, -1, -1), (0, n, 1))
+    assert OPS["slice"](index=index).view((n, n), (n, 1)) == ((n, n), (-n, 1), (n - 1) * n)

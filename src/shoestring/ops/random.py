@@ -117,6 +117,7 @@ class Uniform(RandomOp):
     cases = tuple(Case([(2,)], dict(to=to), "key", "uint64") for to in [(2, 3), (37,), (), (0, 2)])
 
     def tolerance(self, *shapes):
+        """None at all: integers and one exact product."""
         return 0.0
 
     def reference(self, key):
@@ -168,6 +169,7 @@ class Bernoulli(RandomOp):
         return self.to
 
     def tolerance(self, *shapes):
+        """None at all: integers and one exact product."""
         return 0.0
 
     def reference(self, key, p):

@@ -129,7 +129,7 @@ class PutAdd(IndexOp):
     The mirror of take.
     """
 
-    name, kind = "put_add", "reduce"
+    name, kind, cheap_to_recompute = "put_add", "reduce", False
     axis: int = 0
     to: Shape = ()
     cases = (

@@ -34,6 +34,13 @@ def check_facts(cls: type[Op]) -> None:
             "its gradient carries no derivation",
             hint="a docstring in `gradient` that names every term",
         )
+    if cls.tolerance is not Op.tolerance and not derivation(cls.tolerance):
+        broken(
+            cls,
+            None,
+            "its own tolerance gives no reason",
+            hint="a docstring in `tolerance` that says why the bound from `terms` does not do",
+        )
     if not isinstance(cls.cheap_to_recompute, bool):
         broken(
             cls,
@@ -47,12 +54,12 @@ def check_facts(cls: type[Op]) -> None:
         )
 
 
-def derivation(gradient: Any) -> bool:
-    """Whether a gradient rule explains itself: a docstring, or a comment in its source."""
-    if len((gradient.__doc__ or "").split()) >= 3:
+def derivation(rule: Any) -> bool:
+    """Whether a rule explains itself: a docstring, or a comment in its source."""
+    if len((rule.__doc__ or "").split()) >= 3:
         return True
     try:
-        return "#" in inspect.getsource(gradient)
+        return "#" in inspect.getsource(rule)
     except OSError:
         return False
 
