@@ -103,6 +103,12 @@ def test_moments():
     assert abs(draw("bernoulli", 1_000_000, np.float32(0.25).reshape(())).mean() - 0.25) < 2e-3
 
 
+def test_a_number_equal_to_p_gives_zero():
+    u = random.uniforms(key(), 500)
+    assert not draw("bernoulli", 500, u).any()
+    assert not OPS["bernoulli"](to=(500,)).reference(key(), u).any()
+
+
 def test_probability_per_element():
     p = np.linspace(0, 1, 1000, dtype=np.float32)
     assert np.array_equal(draw("bernoulli", 1000, p), random.uniforms(key(), 1000) < p)

@@ -304,8 +304,8 @@ class UpdateSlice(CopyOp):
         x, v = inputs
         whole = row_major(x.shape)
         strides, offset = slice_strides(self.index, whole)
-        written = [(1, v, strides, offset)] if v.size else []
-        return launch_copies(device, outputs[0], [(0, x, whole, 0), *written], 2)
+        parts = [(0, x, whole, 0), (1, v, strides, offset)]
+        return launch_copies(device, outputs[0], parts, 2)
 
 
 def describe(shape: Shape, free: int) -> str:

@@ -83,11 +83,9 @@ def as_slices(index: Index) -> tuple[slice, ...]:
 
 
 def slice_strides(index: Index, strides: Shape) -> tuple[Shape, int]:
-    """(strides, offset) in elements of a slice of an array with these strides."""
+    """(strides, offset) in elements of a slice, not empty, of an array with these strides."""
     offset = sum(part[0] * s for part, s in zip(index, strides, strict=True))
-    return tuple(
-        part[2] * s for part, s in zip(index, strides, strict=True)
-    ), offset if 0 not in extent(index) else 0
+    return tuple(part[2] * s for part, s in zip(index, strides, strict=True)), offset
 
 
 def copy_kernel(
