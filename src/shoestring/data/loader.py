@@ -107,7 +107,7 @@ class DataLoader:
 
     def order(self) -> np.ndarray:
         seed = runtime.random.seed if self.seed is None else self.seed
-        generator = np.random.Generator(np.random.Philox(key=[seed, 2**63 + self.epoch]))
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, 2**63 + self.epoch], np.uint64)))
         return generator.permutation(len(self.data))
 
     def slices(self, start: int, stop: int) -> list[Tensor]:

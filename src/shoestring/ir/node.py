@@ -201,6 +201,7 @@ def infer(op: Op, inputs: list[Spec]) -> Any:
             op.fail(
                 "shape/op.inputs",
                 f"takes {op.arity} inputs ({', '.join(op.parameters)}), got {len(inputs)}",
+                hint=f"F.{op.name}({', '.join(op.parameters)})",
             )
         devices = {spec.device for spec in inputs}
         if len(devices) > 1:

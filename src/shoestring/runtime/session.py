@@ -71,4 +71,5 @@ def stats() -> dict[str, int]:
 
 
 def reset_stats() -> None:
+    """Let stats() count from 0 again."""
     counts.update(plans=0, runs=0)
