@@ -1,4 +1,4 @@
-"""The kernels without Python: the C++ example builds against the static library alone, and its convolution is right."""
+"""The kernels without Python: the C++ example builds on the static library alone and is right."""
 
 from __future__ import annotations
 
@@ -17,8 +17,16 @@ EXAMPLE = ROOT / "examples" / "cpp"
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="needs the source tree")
 def test_example_builds_and_runs(tmp_path):
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    run("cmake", "-S", EXAMPLE, "-B", tmp_path, *generator, "-DSHOESTRING_ISAS=baseline",
-        f"-DPython_EXECUTABLE={sys.executable}")
+    run(
+        "cmake",
+        "-S",
+        EXAMPLE,
+        "-B",
+        tmp_path,
+        *generator,
+        "-DSHOESTRING_ISAS=baseline",
+        f"-DPython_EXECUTABLE={sys.executable}",
+    )
     run("cmake", "--build", tmp_path, "--parallel", "2")
     assert "largest error 0\n" in run(tmp_path / "conv2d")
     if shutil.which("ldd"):

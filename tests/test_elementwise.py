@@ -1,4 +1,4 @@
-"""Elementwise ops beyond their own cases: sizes that span blocks and threads, layouts, types, chains, kinks."""
+"""Elementwise ops beyond their own cases: sizes, layouts, types, chains, gradients at kinks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,12 @@ def address(array):
 
 
 def execute(kernel, arrays):
-    launch = (kernel.entry, [(b, 0) for b in kernel.buffers], list(kernel.integers), list(kernel.reals))
+    launch = (
+        kernel.entry,
+        [(b, 0) for b in kernel.buffers],
+        list(kernel.integers),
+        list(kernel.reals),
+    )
     native.Program([launch]).run([address(a) for a in arrays])
 
 
@@ -55,8 +60,15 @@ def test_all_ops_at_sizes_around_vectors_blocks_and_tasks(name, size):
 
 
 LAYOUTS = [
-    ((2, 3, 700, 2), (3, 1, 1)), ((5, 26, 26), (5, 1, 1)), ((64, 16), (16,)), ((64, 16), (64, 1)),
-    ((300, 7), ()), ((3, 1, 5), (1, 4, 1)), ((1, 1, 1), (1,)), ((9, 8, 7, 6, 5), (8, 1, 6, 1)), ((2000, 3), (2000, 3)),
+    ((2, 3, 700, 2), (3, 1, 1)),
+    ((5, 26, 26), (5, 1, 1)),
+    ((64, 16), (16,)),
+    ((64, 16), (64, 1)),
+    ((300, 7), ()),
+    ((3, 1, 5), (1, 4, 1)),
+    ((1, 1, 1), (1,)),
+    ((9, 8, 7, 6, 5), (8, 1, 6, 1)),
+    ((2000, 3), (2000, 3)),
 ]
 
 
@@ -67,7 +79,13 @@ def test_broadcasting_in_blocks_of_several_rows(first, second, isa):
     native.set_isa(isa)
     try:
         op, a, b = ROWS["sub"](), numbers(*first), numbers(*second)
-        for x, y in ((a, b), (b, a), (np.asfortranarray(a), b), (a[::-1], b), (a, np.asfortranarray(b))):
+        for x, y in (
+            (a, b),
+            (b, a),
+            (np.asfortranarray(a), b),
+            (a[::-1], b),
+            (a, np.asfortranarray(b)),
+        ):
             assert np.array_equal(run_launch(op, [x, y])[0], x - y)
     finally:
         native.set_isa(before)
@@ -79,13 +97,16 @@ def broadcastable(draw):
     whole = draw(st.lists(st.integers(1, 7), max_size=5))
     arrays = []
     for _ in range(2):
-        shape = [1 if draw(st.booleans()) else n for n in whole[draw(st.integers(0, len(whole))):]]
+        shape = [1 if draw(st.booleans()) else n for n in whole[draw(st.integers(0, len(whole))) :]]
         layout = draw(st.permutations(range(len(shape))))
         wide = rng.standard_normal([shape[k] * 2 for k in layout]).astype(np.float32)
         x = wide.transpose(np.argsort(layout)) if shape else wide
         step = [draw(st.sampled_from([1, 2, -1])) for _ in shape]
-        arrays.append(x[tuple(slice(None, None, s) if abs(s) == 1 else slice(0, None, 2) for s in step)]
-                      [tuple(slice(0, n) for n in shape)])
+        arrays.append(
+            x[tuple(slice(None, None, s) if abs(s) == 1 else slice(0, None, 2) for s in step)][
+                tuple(slice(0, n) for n in shape)
+            ]
+        )
     return [np.asarray(a) for a in arrays]
 
 
@@ -108,7 +129,9 @@ def test_casts(have, want):
 
 @pytest.mark.parametrize("a", ["float32", "int64", "int32", "uint8", "bool"])
 @pytest.mark.parametrize("b", ["float32", "int64", "int32", "uint8", "bool"])
-@pytest.mark.parametrize("name", ["add", "mul", "div", "maximum", "equal", "less", "logical_and", "where"])
+@pytest.mark.parametrize(
+    "name", ["add", "mul", "div", "maximum", "equal", "less", "logical_and", "where"]
+)
 def test_types_meet_as_in_pytorch(name, a, b):
     op = ROWS[name]()
     x, y = np.array([0, 1, 2, 100, 7]).astype(a), np.array([3, 1, 0, 50, 7]).astype(b)
@@ -118,16 +141,18 @@ def test_types_meet_as_in_pytorch(name, a, b):
         widest = "float32" if "float32" in (a, b) or name == "div" else np.result_type(a, b).name
         assert want.dtype == widest
     found = run_launch(op, arrays)
-    assert found is None or found[0].dtype == want.dtype and np.array_equal(found[0], want)
+    assert found is None or (found[0].dtype == want.dtype and np.array_equal(found[0], want))
     if {a, b} <= {"float32", "int64"}:
         assert found is not None
 
 
 def test_int64_beyond_what_a_float_can_hold():
-    big = np.array([2 ** 62, 2 ** 53 + 1, -(2 ** 63)], np.int64)
+    big = np.array([2**62, 2**53 + 1, -(2**63)], np.int64)
     near = big + np.array([0, -1, 0])
     assert run_launch(ROWS["equal"](), [big, near])[0].tolist() == [True, False, True]
-    assert run_launch(ROWS["add"](), [big, big])[0].tolist() == (big + big).tolist()        # wraps, as NumPy does
+    assert (
+        run_launch(ROWS["add"](), [big, big])[0].tolist() == (big + big).tolist()
+    )  # wraps, as NumPy does
 
 
 def test_output_over_input():
@@ -139,7 +164,10 @@ def test_output_over_input():
     row = numbers(100, 1)
     x = numbers(100, 30)
     want = row - x
-    execute(ROWS["sub"]().launch("cpu", [operand(row), operand(x)], [operand(x)]).kernels[0], [row, x, x])
+    execute(
+        ROWS["sub"]().launch("cpu", [operand(row), operand(x)], [operand(x)]).kernels[0],
+        [row, x, x],
+    )
     assert np.array_equal(x, want)
 
 
@@ -149,9 +177,17 @@ def test_chain_in_one_program_equals_ops_one_by_one():
     m, s, t = numbers(5, 1, 1), numbers(5, 1, 1), numbers()
     y, middle = np.empty_like(x), np.empty_like(x)
     arrays = [x, m, s, t, z]
-    program = [Instruction("sub_f32", (0, 1)), Instruction("mul_f32", (6, 2)), Instruction("add_f32", (7, 3)),
-               Instruction("relu_f32", (8,)), Instruction("add_f32", (9, 4)), Instruction("mul_f32", (10, 5))]
-    kernel = encode(program, [operand(a) for a in arrays], [(11, operand(y)), (8, operand(middle))], [2.0])
+    program = [
+        Instruction("sub_f32", (0, 1)),
+        Instruction("mul_f32", (6, 2)),
+        Instruction("add_f32", (7, 3)),
+        Instruction("relu_f32", (8,)),
+        Instruction("add_f32", (9, 4)),
+        Instruction("mul_f32", (10, 5)),
+    ]
+    kernel = encode(
+        program, [operand(a) for a in arrays], [(11, operand(y)), (8, operand(middle))], [2.0]
+    )
     execute(kernel, [*arrays, y, middle])
     want = (x - m) * s + t
     assert np.array_equal(middle, want)
@@ -175,8 +211,13 @@ def test_malformed_programs_are_refused():
     x = numbers(10)
     kernel = encode([Instruction("add_f32", (0, 0))], [operand(x)], [(1, operand(x))])
     good = list(kernel.integers)
-    for position, value, message in [(0, 5, "build again"), (1, 99, "out of range"), (4, 3, "sizes that its header"),
-                                     (len(good) - 6, 5000, "operation"), (len(good) - 4, 1, "does not exist yet")]:
+    for position, value, message in [
+        (0, 5, "build again"),
+        (1, 99, "out of range"),
+        (4, 3, "sizes that its header"),
+        (len(good) - 6, 5000, "operation"),
+        (len(good) - 4, 1, "does not exist yet"),
+    ]:
         bad = list(good)
         bad[position] = value
         with pytest.raises(ValueError, match=message):
@@ -189,10 +230,12 @@ def test_malformed_programs_are_refused():
 
 def test_every_operation_is_reached_by_some_op():
     assert len(OPERATIONS) == len({number for number, _, _ in OPERATIONS.values()})
-    assert {name.rsplit("_", 1)[0] for name in OPERATIONS if not name.startswith("cast_")} <= set(OPS)
+    assert {name.rsplit("_", 1)[0] for name in OPERATIONS if not name.startswith("cast_")} <= set(
+        OPS
+    )
 
 
-# ---- gradients at kinks and for infinities: values from PyTorch ------------------------------------------------------
+# ---- gradients at kinks and for infinities: values from PyTorch ----------------------------------
 def grad(name, *values, seed=1.0, wrt=0, **attributes):
     xs = [leaf(np.array(v, np.float32), needs_grad=True) for v in values]
     y = getattr(F, name)(*xs, **attributes)
@@ -231,7 +274,7 @@ def test_untaken_branch_leaks_nothing():
 
 
 def test_quotient_by_zero_then_masked():
-    """where(x > 0, 1 / x, 0)-like masking: [0, 1] divided by [0, 1], the first masked out: gradient [0, 1]."""
+    """[0, 1] / [0, 1] with the first masked out: the gradient is [0, 1]."""
     a, b = leaf(np.array([0, 1], np.float32), needs_grad=True), leaf(np.array([0, 1], np.float32))
     y = F.where(leaf(np.array([False, True])), F.div(a, b), leaf(np.float32(0)))
     dx = gradients(y, leaf(np.ones(2, np.float32)))[a]

@@ -1,4 +1,4 @@
-"""The engine under the kernels: memory, programs, threads, the choice of instruction set, and its glue."""
+"""The engine under the kernels: memory, programs, threads, instruction sets, and its glue."""
 
 from __future__ import annotations
 
@@ -30,10 +30,15 @@ def add_launch(size, bases=(0, 1, 2), offsets=(0, 0, 0)):
 
     x = operand(np.empty(size, np.float32))
     kernel = OPS["add"]().launch("cpu", [x, x], [x]).kernels[0]
-    return kernel.entry, list(zip(bases, offsets, strict=True)), list(kernel.integers), list(kernel.reals)
+    return (
+        kernel.entry,
+        list(zip(bases, offsets, strict=True)),
+        list(kernel.integers),
+        list(kernel.reals),
+    )
 
 
-# ---- memory ----------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 def test_bytes_are_counted_now_and_at_the_peak():
     before = native.allocated_bytes()
     native.reset_peak()
@@ -70,11 +75,13 @@ def test_failed_allocation_is_a_memory_error_and_counts_nothing():
     assert native.Buffer(0).bytes().size == 0
 
 
-# ---- programs --------------------------------------------------------------------------------------------------------
+# ---- programs ------------------------------------------------------------------------------------
 def test_program_resolves_bases_and_offsets():
     arena = np.zeros(30, np.float32)
     arena[:10], arena[10:20] = np.arange(10), 5
-    program = native.Program([add_launch(10, (0, 0, 0), (0, 40, 80)), add_launch(10, (0, 0, 1), (80, 0, 0))])
+    program = native.Program(
+        [add_launch(10, (0, 0, 0), (0, 40, 80)), add_launch(10, (0, 0, 1), (80, 0, 0))]
+    )
     y = np.zeros(10, np.float32)
     assert len(program) == 2
     program.run([address(arena), address(y)])
@@ -125,7 +132,7 @@ def timed(work):
     return time.perf_counter() - start
 
 
-# ---- instruction sets ------------------------------------------------------------------------------------------------
+# ---- instruction sets ----------------------------------------------------------------------------
 def test_instruction_sets_agree():
     sets = native.isas()
     assert native.isa() == sets[-1]
@@ -144,7 +151,7 @@ def test_instruction_sets_agree():
         native.set_isa("mmx")
 
 
-# ---- threads ---------------------------------------------------------------------------------------------------------
+# ---- threads -------------------------------------------------------------------------------------
 @pytest.fixture
 def thread_count():
     before = native.threads()
@@ -219,12 +226,18 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 print("both fine")
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True,
-                          timeout=60, env=os.environ | {"PYTHONPATH": str(CPU.parent.parent.parent)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=pathlib.Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=os.environ | {"PYTHONPATH": str(CPU.parent.parent.parent)},
+    )
     assert done.stdout.strip() == "both fine", done.stderr
 
 
-# ---- the glue --------------------------------------------------------------------------------------------------------
+# ---- the glue ------------------------------------------------------------------------------------
 def glue() -> str:
     """native.cpp without comments, strings and preprocessor lines."""
     path = CPU / "native.cpp"

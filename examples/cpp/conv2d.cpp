@@ -13,7 +13,8 @@
 using namespace shoestring;
 
 int main() {
-    const std::int64_t N = 2, C = 3, H = 9, W = 11, K = 5, R = 3, S = 3, P = H - R + 1, Q = W - S + 1;
+    const std::int64_t N = 2, C = 3, H = 9, W = 11, K = 5, R = 3, S = 3;
+    const std::int64_t P = H - R + 1, Q = W - S + 1;
     Buffer x(N * C * H * W * sizeof(float)), w(K * C * R * S * sizeof(float));
     Buffer y(N * K * P * Q * sizeof(float)), first(1 << 20), second(1 << 20);
     float* xs = static_cast<float*>(x.data());
