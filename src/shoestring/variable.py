@@ -23,7 +23,7 @@ class Variable(Tensor):
 
     value          array, tensor or number; copied
     name           how messages call it
-    requires_grad  whether backward() adds to `grad`
+    requires_grad  whether backward() adds to `grad`;  device, dtype: as in `ss.tensor`
     """
 
     __slots__ = ("state",)
@@ -35,9 +35,11 @@ class Variable(Tensor):
         name: str = "variable",
         requires_grad: bool = False,
         device: str | None = None,
+        dtype: Any = None,
     ) -> None:
         device = device or (value.device if isinstance(value, Tensor) else default_device())
-        array = as_data(value.numpy() if isinstance(value, Tensor) else value, None, device)
+        value = value.numpy() if isinstance(value, Tensor) else value
+        array = as_data(value, dtype, device)
         self.state = State(name, open_device(device).upload(array), requires_grad, device)
 
     @property
@@ -154,7 +156,7 @@ def tensor(
         device, data = device or data.device, data.numpy()
     device = device or default_device()
     if requires_grad:
-        variable = Variable(as_data(data, dtype, device), "tensor", True, device)
+        variable = Variable(data, "tensor", True, device, dtype)
         if variable.dtype.kind != "f":
             fail(
                 "type/tensor.grad",
