@@ -38,7 +38,7 @@ int main() {
                             for (std::int64_t s = 0; s < S; ++s)
                                 sum += xs[((n * C + c) * H + p + r) * W + q + s] *
                                        ws[((k * C + c) * R + r) * S + s];
-                    worst = std::fmax(worst, std::fabs(found[i] - sum));
+                    if (std::fabs(found[i] - sum) > worst) worst = std::fabs(found[i] - sum);
                 }
     std::printf("conv2d [%d, %d, %d, %d] on %s, %d threads, %zu bytes: largest error %g\n",
                 static_cast<int>(N), static_cast<int>(K), static_cast<int>(P), static_cast<int>(Q),

@@ -151,7 +151,7 @@ static inline float pow(float a, float b) {
     p = p * z + 1.0 / 5;
     p = p * z + 1.0 / 3;
     p = (p * z + 1.0) * s * 2.8853900817779268;  // 2 / ln 2
-    double w = b * (e + p);  // NaN only where a rule below decides
+    double w = b * (e + p);                      // NaN only where a rule below decides
     w = w < -160.0 ? -160.0 : w;
     w = w > 160.0 ? 160.0 : w;
     const double shifted = w + 6755399441055744.0;
@@ -166,15 +166,15 @@ static inline float pow(float a, float b) {
     q = q * g + 1.0;
     const double power = bits<double>(bits<uint64_t>(q) + (bits<uint64_t>(shifted) << 52));
     const float zero_or_infinity = (t < 1.0f) == (b > 0.0f) ? 0.0f : kInfinity;
-    float y = (t == 0.0f) | (t == kInfinity) ? zero_or_infinity : static_cast<float>(power);
+    float y = ((t == 0.0f) | (t == kInfinity)) ? zero_or_infinity : static_cast<float>(power);
     y = t == 1.0f ? 1.0f : y;
     // a negative base: an odd whole exponent keeps the sign, a fraction has no real result
     const bool fraction = floor(b) != b, odd = floor(0.5f * b) != 0.5f * b;
     const float with_sign = __builtin_copysignf(y, a);
-    y = odd & !fraction ? with_sign : y;
-    y = (a < 0.0f) & (t < kInfinity) & fraction ? kNaN : y;
-    y = (a != a) | (b != b) ? a + b : y;
-    return (a == 1.0f) | (b == 0.0f) ? 1.0f : y;
+    y = (odd & !fraction) ? with_sign : y;
+    y = ((a < 0.0f) & (t < kInfinity) & fraction) ? kNaN : y;
+    y = ((a != a) | (b != b)) ? a + b : y;
+    return ((a == 1.0f) | (b == 0.0f)) ? 1.0f : y;
 }
 
 }  // namespace SHOESTRING_ISA

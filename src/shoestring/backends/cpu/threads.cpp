@@ -6,6 +6,7 @@
 // once, and then sleep. A worker that wakes too late finds the door of its job closed, so a job
 // never waits for a sleeper. A forked child starts with no pool and builds its own.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <fstream>
 #include <mutex>
@@ -24,9 +25,10 @@
 
 namespace shoestring {
 
-static constexpr int kSpins = 4000;  // pauses before a worker sleeps: about 50 microseconds
-static constexpr std::uint32_t kClosed =
-    1u << 31;  // the door's flag; the bits below count who is inside
+static constexpr auto kPatience = std::chrono::microseconds(50);  // before a worker sleeps
+static constexpr int kPauses = 64;                                // between looks at the clock
+static constexpr std::uint32_t kClosed = 1u
+                                         << 31;  // the door's flag; below it: how many are inside
 
 static inline void pause() {
 #if defined(__x86_64__)
@@ -68,8 +70,10 @@ class Pool {
         }
         take();
         door_.fetch_or(kClosed);
-        for (int i = 0; door_.load() != kClosed; ++i)
-            i < kSpins ? pause() : std::this_thread::yield();
+        for (int i = 0; door_.load() != kClosed; ++i) {
+            if (i < kPauses) pause();
+            else std::this_thread::yield();  // the last task's thread may wait for this core
+        }
         busy_ = false;
         return true;
     }
@@ -83,7 +87,9 @@ class Pool {
 
     void work() {
         for (std::uint64_t seen = 0;;) {
-            for (int i = 0; i < kSpins && epoch_ == seen; ++i) pause();
+            const auto end = std::chrono::steady_clock::now() + kPatience;
+            while (epoch_ == seen && std::chrono::steady_clock::now() < end)
+                for (int i = 0; i < kPauses && epoch_ == seen; ++i) pause();
             if (epoch_ == seen) {
                 std::unique_lock<std::mutex> hold(sleep_);
                 ++sleepers_;
@@ -175,7 +181,10 @@ void parallel(std::int64_t tasks, void (*body)(void*, std::int64_t), void* conte
         }
         if (pool->run(tasks, body, context)) return;
     }
+    const bool before = inside_task;
+    inside_task = before || tasks > 1;
     for (std::int64_t task = 0; task < tasks; ++task) body(context, task);
+    inside_task = before;
 }
 
 }  // namespace shoestring
