@@ -23,7 +23,7 @@ TYPES = {"float32": "f32", "int64": "i64", "int32": "i32", "uint8": "u8", "bool"
 BYTES = {"f32": 4, "i64": 8, "i32": 4, "u8": 1}
 SCRATCH, BLOCK = 65_536, 1024       # bytes of scratch; the most elements of a block in it
 MOST_VALUES, MOST_AXES = 64, 16     # of one program; axes after merging
-GRAIN = 65_536                      # additions worth a task of their own: some microseconds
+GRAIN = 32_768                      # additions worth a task of their own: some microseconds
 
 OPERATIONS: dict[str, tuple[int, str, str]] = {}  # name -> (number, C expression, result's type)
 

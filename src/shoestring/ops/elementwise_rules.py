@@ -17,7 +17,6 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -176,8 +175,7 @@ def row(name: str, parameters: str, formula: str, meaning: Callable, c: str, der
         cases=tuple(Case(s, domains=domains, dtypes=dtypes) for s in SHAPES[len(names)]),
         meaning=staticmethod(meaning), gradient=gradient if gradients else None,
         weight=1.0 + sum(w for word, w in WEIGHTS.items() if word in c))
-    dataclass(frozen=True, eq=False)(
-        type(name.title().replace("_", ""), (Elementwise,), facts))  # type: ignore[arg-type]
+    type(name.title().replace("_", ""), (Elementwise,), facts)
     for kind_of_loop in NATIVE[types]:
         result = "u8" if types in (TEST, LOGIC) else kind_of_loop
         register(f"{name}_{kind_of_loop}", c, result)
