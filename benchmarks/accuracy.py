@@ -20,8 +20,8 @@ import shoestring as ss
 def recipe() -> float:
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "r.json"
-        subprocess.run([sys.executable, "-m", "shoestring", "train", "mnist", "--epochs", "2", "--seed", "0", "--out", folder,
-                        "--json", str(report)], check=True, capture_output=True)
+        command = [sys.executable, "-m", "shoestring", "train", "mnist", "--epochs", "2", "--seed", "0"]
+        subprocess.run([*command, "--out", folder, "--json", str(report)], check=True, capture_output=True)
         return json.loads(report.read_text())["test_accuracy"]
 
 

@@ -92,9 +92,9 @@ def _order(node):
 
 
 def missing_kernel():
+    from shoestring.backends import Operand
     from shoestring.compile.pipeline import choose
     from shoestring.compile.place import row_major
-    from shoestring.backends import Operand
     from shoestring.ir import OPS
 
     a = Operand((2, 2), np.dtype("float32"), row_major((2, 2)))
