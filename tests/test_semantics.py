@@ -548,8 +548,12 @@ def test_after_an_error_record_the_program_goes_on():
     bad = wrap(F.check_index(labels.node, limit=3, what="label", of="classes"))
     with pytest.raises(DataError, match=r"label 5 at position 1 is outside \[0, 3\)"):
         bad.numpy()
-    del bad
     same(p + 1, 2, 3)
+    p.assign(p * 2)  # `bad` is still alive, and nobody stumbles over it
+    same(p, 2, 4)
+    same(ss.compile(lambda x: x + p)(ss.tensor(array(1, 1))), 3, 5)
+    with pytest.raises(DataError, match="label 5"):
+        bad.numpy()
 
 
 def test_shapes_are_checked_on_the_users_own_line():

@@ -43,7 +43,11 @@ class DTypeError(ShoestringError, TypeError):
 
 
 class DataError(ShoestringError, ValueError):
-    """The values themselves are wrong: a label out of range, a NaN gradient, a damaged file."""
+    """The values themselves are wrong: a label out of range, a NaN gradient, a damaged file.
+
+    again: raises it anew, without this one's traceback (set for checks that are part of a plan)."""
+
+    again: Any = None
 
 
 class CompileError(ShoestringError, RuntimeError):

@@ -60,6 +60,7 @@ class Node:
     handle      weak reference to the tensor that the user holds, if any
     spent       a backward() went through: its value is not worth keeping
     stale       the name of an overwritten state that this value was computed from
+    refused     raises the error with which a check refused to compute it
     layer       Location of the layer that built it;  line: the user's line, recorded for checks only
     """
 
@@ -72,6 +73,7 @@ class Node:
         "line",
         "needs_grad",
         "op",
+        "refused",
         "serial",
         "source",
         "spec",
@@ -93,7 +95,7 @@ class Node:
     ) -> None:
         self.op, self.inputs, self.spec, self.needs_grad = op, inputs, spec, needs_grad
         self.value, self.state, self.source = value, state, source
-        self.layout = self.handle = self.stale = self.line = None
+        self.layout = self.handle = self.stale = self.refused = self.line = None
         self.layer = errors.context.layer
         self.spent = False
         self.serial = _serial()

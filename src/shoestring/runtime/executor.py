@@ -7,13 +7,14 @@ Ctrl-C waits for the end. One arena per device serves all plans, since no value 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..backends.device import Device
 from ..compile import Plan, Step
-from ..errors import ShoestringError, TornStateError, fail
+from ..errors import DataError, ShoestringError, TornStateError, fail
 from ..ir import Spec
 from .guard import Uninterrupted
 from .session import session
@@ -204,5 +205,10 @@ class Executable:
                 position, found = memory.records[step.position]
             if position >= 0:
                 suspect = suspects[step.position]
+                again = partial(step.op.complain, suspect.spec.shape, position, found, suspect)
                 del memory  # the traceback must not keep buffers alive
-                step.op.complain(suspect.spec.shape, position, found, suspect)
+                try:
+                    again()
+                except DataError as problem:
+                    problem.again = again
+                    raise

@@ -32,7 +32,7 @@ def live_handles() -> list:
     seen = HANDLES[:]
     alive = [t for r in seen if (t := r()) is not None and t.node.op is not None]
     HANDLES[: len(seen)] = [t.node.handle for t in alive]
-    return alive
+    return [t for t in alive if t.node.refused is None]
 
 
 def survey(roots: Iterable[Node], doomed: set[Node]) -> tuple[list[Node], set[Node], set[Node]]:
@@ -75,6 +75,9 @@ def flush(wanted: Sequence[Node] = ()) -> None:
             hint="return the tensor from the step and read it outside",
         )
     wanted = [n for n in wanted if n.value is None]
+    for n in wanted:
+        if n.refused is not None:
+            n.refused()
     devices = {n.device: None for n in wanted} | {s.node.device: None for s in DIRTY}
     for name in devices:
         flush_device(name, [n for n in wanted if n.device == name])
@@ -104,7 +107,8 @@ def flush_device(name: str, wanted: list[Node]) -> None:
     with Uninterrupted() as guard:
         try:
             found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
-        except DataError:
+        except DataError as problem:
+            refuse(graph.nodes, problem.again)
             drop(changed)
             raise
         for n in outputs:
@@ -154,6 +158,16 @@ def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
         and n.op is not None
         and n.op.kind in ("kernel", "reduce", "random")
     }
+
+
+def refuse(nodes: Iterable[Node | None], again: Any) -> None:
+    """What a check guards will not be computed: looking at it again raises again, and nothing else stumbles over it."""
+    behind: set[Node] = set()
+    for n in nodes:
+        if n is not None and n.op is not None and n.value is None:
+            if n.op.kind == "check" or not behind.isdisjoint(n.inputs):
+                behind.add(n)
+                n.refused = again
 
 
 def drop(states: Iterable[State]) -> None:
