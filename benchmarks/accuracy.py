@@ -1,4 +1,5 @@
-"""The promises of the main job, measured: accuracy of the command line's recipe and of the mission's program.
+"""The promises of the main job, measured: accuracy of the command line's recipe and of the
+mission's program.
 
     python benchmarks/accuracy.py       (some minutes)
 """
@@ -20,8 +21,20 @@ import shoestring as ss
 def recipe() -> float:
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "r.json"
-        command = [sys.executable, "-m", "shoestring", "train", "mnist", "--epochs", "2", "--seed", "0"]
-        subprocess.run([*command, "--out", folder, "--json", str(report)], check=True, capture_output=True)
+        command = [
+            sys.executable,
+            "-m",
+            "shoestring",
+            "train",
+            "mnist",
+            "--epochs",
+            "2",
+            "--seed",
+            "0",
+        ]
+        subprocess.run(
+            [*command, "--out", folder, "--json", str(report)], check=True, capture_output=True
+        )
         return json.loads(report.read_text())["test_accuracy"]
 
 
@@ -35,7 +48,7 @@ def mission(epochs: int = 5) -> float:
     optimizer = ss.SGD(model.parameters(), lr=0.01)
     for _ in range(epochs):
         for i in range(0, len(x), 32):
-            loss = ss.cross_entropy(model(x[i:i + 32]), y[i:i + 32])
+            loss = ss.cross_entropy(model(x[i : i + 32]), y[i : i + 32])
             loss.backward()
             ss.check_nan_gradients(model.parameters())
             ss.clip_grad_norm_(model.parameters(), max_norm=1.0)
@@ -45,14 +58,21 @@ def mission(epochs: int = 5) -> float:
     x_test = ss.tensor(digits.x_test[:, None].astype(np.float32) / 255)
     y_test = ss.tensor(digits.y_test.astype(np.int64))
     with ss.no_grad():
-        right = sum(int((model(x_test[i:i + 500]).argmax(1) == y_test[i:i + 500]).sum().item())
-                    for i in range(0, len(x_test), 500))
+        right = sum(
+            int((model(x_test[i : i + 500]).argmax(1) == y_test[i : i + 500]).sum().item())
+            for i in range(0, len(x_test), 500)
+        )
     return right / len(x_test)
 
 
 def main() -> None:
-    record("accuracy", [("shoestring train mnist --epochs 2 --seed 0", recipe(), "accuracy", "to reach", 0.985),
-                        ("the mission's program, 5 epochs", mission(), "accuracy", "to reach", 0.982)])
+    record(
+        "accuracy",
+        [
+            ("shoestring train mnist --epochs 2 --seed 0", recipe(), "accuracy", "to reach", 0.985),
+            ("the mission's program, 5 epochs", mission(), "accuracy", "to reach", 0.982),
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Whole training steps, ours and PyTorch's, in turn in one process: the same network, batch, threads and data.
+"""Whole training steps, ours and PyTorch's, in turn in one process: the same network, batch,
+threads and data.
 
     python benchmarks/end_to_end.py --compare torch [--steps 100] [--rounds 7] [--threads 2]
 
-Each round times a block of steps of ours, then one of PyTorch's; medians over rounds, after a warm-up of each. PyTorch's
-time depends on whether its allocator gives memory back to the system, so it is measured twice, in child processes: as it
-comes, and with MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ raised.
+Each round times a block of steps of ours, then one of PyTorch's; medians over rounds, after a
+warm-up of each. PyTorch's time depends on whether its allocator gives memory back to the system, so
+it is measured twice, in child processes: as it comes, and with MALLOC_MMAP_THRESHOLD_ and
+MALLOC_TRIM_THRESHOLD_ raised.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def ours(kind: str, x: np.ndarray, y: np.ndarray, batch: int):
     import shoestring as ss
 
     ss.seed(0)
-    model = ss.models.build("mnist_cnn") if kind.startswith("cnn") else ss.models.mlp(784, 512, 512, 10)
+    model = (
+        ss.models.build("mnist_cnn") if kind.startswith("cnn") else ss.models.mlp(784, 512, 512, 10)
+    )
     optimizer = ss.SGD(model.parameters(), lr=0.01)
     xs, ys = ss.tensor(x if kind.startswith("cnn") else x.reshape(len(x), -1)), ss.tensor(y)
 
@@ -51,7 +55,7 @@ def ours(kind: str, x: np.ndarray, y: np.ndarray, batch: int):
         start = time.perf_counter()
         for k in range(steps):
             i = k * batch % len(x)
-            loss = run(xs[i:i + batch], ys[i:i + batch])
+            loss = run(xs[i : i + batch], ys[i : i + batch])
         loss.item()
         return time.perf_counter() - start
 
@@ -64,19 +68,33 @@ def theirs(kind: str, x: np.ndarray, y: np.ndarray, batch: int):
 
     torch.manual_seed(0)
     if kind.startswith("cnn"):
-        model = nn.Sequential(nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
-                              nn.Conv2d(16, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-                              nn.Linear(800, 10))
+        model = nn.Sequential(
+            nn.Conv2d(1, 16, 3),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(800, 10),
+        )
     else:
-        model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+        model = nn.Sequential(
+            nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+        )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    xs, ys = torch.from_numpy(x if kind.startswith("cnn") else x.reshape(len(x), -1)), torch.from_numpy(y)
+    xs, ys = (
+        torch.from_numpy(x if kind.startswith("cnn") else x.reshape(len(x), -1)),
+        torch.from_numpy(y),
+    )
 
     def block(steps: int) -> float:
         start = time.perf_counter()
         for k in range(steps):
             i = k * batch % len(x)
-            loss = nn.functional.cross_entropy(model(xs[i:i + batch]), ys[i:i + batch])
+            loss = nn.functional.cross_entropy(model(xs[i : i + batch]), ys[i : i + batch])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -101,11 +119,16 @@ def measure(kind: str, batch: int, options: argparse.Namespace, regime: str) -> 
     other = statistics.median(t[1] for t in times) / options.steps * 1e3
     ratio = statistics.median(t[1] / t[0] for t in times)
     work = f"{kind}, batch {batch}, {options.threads} threads, {regime}"
-    record("end_to_end", [(work, mine, "ms/step", "torch 2.13.0", other), (work, ratio, "torch/ours", "", "")])
+    record(
+        "end_to_end",
+        [(work, mine, "ms/step", "torch 2.13.0", other), (work, ratio, "torch/ours", "", "")],
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--compare", choices=["torch"], default="torch")
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=7)
@@ -117,8 +140,22 @@ def main() -> None:
             measure(kind, batch, options, options.regime)
         return
     for regime, extra in (("allocator as it comes", {}), ("allocator keeps memory", RAISED)):
-        subprocess.run([sys.executable, __file__, "--regime", regime, "--steps", str(options.steps), "--rounds",
-                        str(options.rounds), "--threads", str(options.threads)], env={**os.environ, **extra}, check=True)
+        subprocess.run(
+            [
+                sys.executable,
+                __file__,
+                "--regime",
+                regime,
+                "--steps",
+                str(options.steps),
+                "--rounds",
+                str(options.rounds),
+                "--threads",
+                str(options.threads),
+            ],
+            env={**os.environ, **extra},
+            check=True,
+        )
 
 
 if __name__ == "__main__":

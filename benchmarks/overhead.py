@@ -1,7 +1,8 @@
-"""What Python costs in one step of the mission's MNIST CNN: the plain loop, phase by phase, and a compiled replay.
+"""What Python costs in one step of the mission's MNIST CNN: the plain loop, phase by phase, and a
+compiled replay.
 
-Kernels are replaced by nothing: programs run no launch. What remains is building nodes, the survey of handles, the key,
-the cache hit, binding addresses and the commit. Medians over many steps.
+Kernels are replaced by nothing: programs run no launch. What remains is building nodes, the survey
+of handles, the key, the cache hit, binding addresses and the commit. Medians over many steps.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def without_kernels() -> None:
         for segment in [*executable.before, *executable.after]:
             if segment.native:
                 segment.program = Nothing()
-        executable.checks = []                                   # their records would hold whatever the arena held
+        # their records would hold whatever the arena held
+        executable.checks = []
 
 
 def main() -> None:
@@ -45,7 +47,7 @@ def main() -> None:
 
     def step(k: int) -> None:
         i = k * 32 % 640
-        a, b = timed("slice", lambda: (x[i:i + 32], y[i:i + 32]))
+        a, b = timed("slice", lambda: (x[i : i + 32], y[i : i + 32]))
         logits = timed("forward", lambda: model(a))
         loss = timed("loss", lambda: ss.cross_entropy(logits, b))
         timed("backward", loss.backward)
@@ -61,7 +63,10 @@ def main() -> None:
     for k in range(steps):
         step(k)
     total = (time.perf_counter() - start) / steps
-    rows = [(f"plain loop, MNIST step: {name}", statistics.median(v) * 1e6, "us", "", "") for name, v in phases.items()]
+    rows = [
+        (f"plain loop, MNIST step: {name}", statistics.median(v) * 1e6, "us", "", "")
+        for name, v in phases.items()
+    ]
     rows.append(("plain loop, MNIST step: all of Python", total * 1e6, "us", "to reach", 1000.0))
 
     def whole(a: Any, b: Any) -> Any:
@@ -80,7 +85,9 @@ def main() -> None:
         start = time.perf_counter()
         compiled(a, b)
         times.append(time.perf_counter() - start)
-    rows.append(("compiled replay, MNIST step: all of Python", statistics.median(times) * 1e6, "us", "", ""))
+    rows.append(
+        ("compiled replay, MNIST step: all of Python", statistics.median(times) * 1e6, "us", "", "")
+    )
     record("overhead", rows)
 
 

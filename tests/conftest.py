@@ -1,4 +1,5 @@
-"""What all tests share: data, a clean runtime, and the verification of every draft that the compiler makes."""
+"""What all tests share: data, a clean runtime, and the verification of every draft that the
+compiler makes."""
 
 import gc
 import os

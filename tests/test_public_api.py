@@ -6,4 +6,6 @@ import public_api
 
 
 def test_the_list_is_fresh():
-    assert sys.modules["public_api"].text() == public_api.PATH.read_text(), "run: python tests/public_api.py --write"
+    assert sys.modules["public_api"].text() == public_api.PATH.read_text(), (
+        "run: python tests/public_api.py --write"
+    )

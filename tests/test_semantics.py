@@ -1,6 +1,8 @@
-"""Values over time, point by point. Every test is a short program and what its user would see go wrong.
+"""Values over time, point by point. Every test is a short program and what its user would see go
+wrong.
 
-`stats()` counts plans compiled and plans run, so that the programs also say how often something is computed.
+`stats()` counts plans compiled and plans run, so that the programs also say how often something is
+computed.
 """
 
 import gc
@@ -54,7 +56,7 @@ def fresh():
     session.keep, session.check = before
 
 
-# ---- old values ------------------------------------------------------------------------------------------------------
+# ---- old values ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("look", ["nothing", "parameter", "expression"])
 def test_a_value_built_before_step_keeps_the_old_parameter(look):
     p = parameter(1, 2)
@@ -217,7 +219,7 @@ def test_slice_writes_and_in_place_arithmetic_while_older_values_are_alive():
     same(before, 1, 2)
 
 
-# ---- backward --------------------------------------------------------------------------------------------------------
+# ---- backward ------------------------------------------------------------------------------------
 def test_backward_twice_adds_and_after_step_is_refused():
     p = parameter(1, 2)
     optimizer = ss.SGD([p], lr=0.5)
@@ -354,7 +356,7 @@ def test_a_gradient_may_be_changed_by_any_op_before_step():
     same(p, 0, 0)
 
 
-# ---- plans and their cache -------------------------------------------------------------------------------------------
+# ---- plans and their cache -----------------------------------------------------------------------
 def test_an_epoch_is_one_plan_and_one_for_the_last_batch_at_any_learning_rate():
     data = ss.tensor(np.arange(100, dtype=np.float32).reshape(50, 2))
     p = parameter(1, 1)
@@ -442,7 +444,7 @@ def test_what_runs_is_what_was_printed():
     assert all(name in str(executable.plan) for name in names)
 
 
-# ---- many, long, often -----------------------------------------------------------------------------------------------
+# ---- many, long, often ---------------------------------------------------------------------------
 def test_a_chain_of_5000_nodes():
     p = parameter(1)
     session.check = False
@@ -500,7 +502,7 @@ def test_a_gradients_memory_is_free_after_its_update():
     assert arena("zero_grad, then look") < 600_000 < 960_000 <= arena("look, then zero_grad")
 
 
-# ---- failures --------------------------------------------------------------------------------------------------------
+# ---- failures ------------------------------------------------------------------------------------
 def failing(kind):
     """A tensor whose computation fails."""
 
@@ -582,7 +584,7 @@ def test_ctrl_c_after_the_first_store_waits_for_the_end():
     same(p, 0.5, 1.5)
 
 
-# ---- compiled steps --------------------------------------------------------------------------------------------------
+# ---- compiled steps ------------------------------------------------------------------------------
 def compiled_pair(lr=0.1, momentum=0.9):
     p = ss.Parameter(np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2))
     optimizer = ss.SGD([p], lr=lr, momentum=momentum)

@@ -1,7 +1,7 @@
 """Convolution and pooling exhaustively on small sizes: every kernel against the reference.
 
-All H, W <= 6, R, S <= 3, strides and paddings up to 3 and 2, where a window fits. For each kernel size the images of one
-size are a batch, so that thousands of geometries take seconds.
+All H, W <= 6, R, S <= 3, strides and paddings up to 3 and 2, where a window fits. For each kernel
+size the images of one size are a batch, so that thousands of geometries take seconds.
 """
 
 import itertools
@@ -30,7 +30,9 @@ def test_conv2d_and_its_gradients(R, S):
         for stride, top, left in itertools.product(range(1, 4), range(3), range(3)):
             if H + 2 * top < R or W + 2 * left < S:
                 continue
-            geometry = dict(stride=(stride, 1 + (stride + 1) % 3), padding=((top, top), (left, left)))
+            geometry = dict(
+                stride=(stride, 1 + (stride + 1) % 3), padding=((top, top), (left, left))
+            )
             forward = OPS["conv2d"](**geometry)
             y = forward.reference(x, w)
             close(run_launch(forward, [x, w]), [y], (H, W, geometry))
@@ -50,8 +52,12 @@ def test_pooling(kernel):
     for H, W in SIZES:
         x = rng.permutation(2 * H * W).astype(np.float32).reshape(1, 2, H, W)
         for stride, pad, ceil in itertools.product(range(1, 4), range(3), (False, True)):
-            geometry = dict(kernel=kernel, stride=(stride, 1 + stride % 3), ceil_mode=ceil,
-                            padding=(min(pad, kernel[0] // 2), min(pad, kernel[1] // 2)))
+            geometry = dict(
+                kernel=kernel,
+                stride=(stride, 1 + stride % 3),
+                ceil_mode=ceil,
+                padding=(min(pad, kernel[0] // 2), min(pad, kernel[1] // 2)),
+            )
             largest = OPS["max_pool2d"](**geometry)
             if min(largest.sizes(x.shape)[2:]) < 1:
                 continue
@@ -85,7 +91,9 @@ def test_moments_of_large_nearly_equal_values():
 
     x = np.array([[40000, 40001, 40002, 40003]], np.float32)
     for device in ("cpu", "reference"):
-        mean, variance = (wrap(n).numpy().item() for n in F.moments(leaf(x, device=device), axes=(1,)))
+        mean, variance = (
+            wrap(n).numpy().item() for n in F.moments(leaf(x, device=device), axes=(1,))
+        )
         assert mean == 40001.5 and variance == pytest.approx(1.25, rel=1e-6)
     rng = np.random.default_rng(0)
     big = (rng.normal(size=(32, 3, 9, 7)) + 1449).astype(np.float32)

@@ -1,6 +1,8 @@
-"""All switches: environment variables SHOESTRING_*, in one table. The documentation is made from it.
+"""All switches: environment variables SHOESTRING_*, in one table. The documentation is made from
+it.
 
-They are read when `import shoestring` runs; an unknown name or a bad value is an error that lists what would do.
+They are read when `import shoestring` runs; an unknown name or a bad value is an error that lists
+what would do.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from .errors import ConfigError, fail, nearest
 
 
 class Switch(NamedTuple):
-    """name without SHOESTRING_; what is allowed, in words; how text becomes a value (ValueError if it cannot)."""
+    """name without SHOESTRING_; what is allowed, in words; how text becomes a value (ValueError if
+    it cannot)."""
 
     name: str
     allowed: str
@@ -92,7 +95,8 @@ def load(environment: Any = None) -> dict[str, Any]:
 def table() -> str:
     """The switches as a Markdown table."""
     rows = [
-        f"| `SHOESTRING_{s.name}` | {s.allowed} | {s.default or ('0' if s.default is False else '')} | {s.about} |"
+        f"| `SHOESTRING_{s.name}` | {s.allowed} | "
+        f"{s.default or ('0' if s.default is False else '')} | {s.about} |"
         for s in SWITCHES
     ]
     return "\n".join(["| switch | value | default | what it does |", "|---|---|---|---|", *rows])

@@ -8,9 +8,10 @@
         cause     the previous layer gives 3 channels
       try:  Conv2D(in_channels=3, out_channels=16, kernel_size=3)
 
-`fail("shape/conv2d.channels", ...)` is the only way to raise in this package: its first argument names the place and
-begins with the stage. `places()` reads the package's own source and lists every such call, so nothing can be
-forgotten and nothing has to be registered by hand; a test asserts a message for each of them.
+`fail("shape/conv2d.channels", ...)` is the only way to raise in this package: its first argument
+names the place and begins with the stage. `places()` reads the package's own source and lists every
+such call, so nothing can be forgotten and nothing has to be registered by hand; a test asserts a
+message for each of them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ STAGES = ("shape", "type", "data", "compile", "launch", "value")
 
 
 class ShoestringError(Exception):
-    """Base of all errors raised here. `place` names where it was raised, `stage` is the place's first part."""
+    """Base of all errors raised here. `place` names where it was raised, `stage` is the place's
+    first part."""
 
     place = ""
     stage = property(lambda self: self.place.partition("/")[0])
@@ -55,7 +57,8 @@ class CompileError(ShoestringError, RuntimeError):
 
 
 class TraceError(CompileError):
-    """Something inside a compiled step cannot be traced: reading a value, a handle that leaks out."""
+    """Something inside a compiled step cannot be traced: reading a value, a handle that leaks
+    out."""
 
 
 class StaleGraphError(CompileError):
@@ -97,7 +100,8 @@ BY_STAGE = dict(
 
 
 class Context:
-    """What errors know of the moment. `layer`: the Location of the running layer. `inputs`: (name, description)."""
+    """What errors know of the moment. `layer`: the Location of the running layer. `inputs`: (name,
+    description)."""
 
     layer: Any = None
     inputs: tuple = ()
@@ -128,7 +132,8 @@ def fail(
     tensors   {name: description or anything with .shape .dtype .device}
     expected  what was expected and what came; cause: why, when known; hint: a line to copy
     error     the class, where it is not the stage's own
-    layer     where the value was built (default: the running layer); line: the user's line, where it was recorded
+    layer     where the value was built (default: the running layer); line: the user's line, where
+              it was recorded
     source    the exception that led here
     """
     rows = [f"{op}: {what}" if op else what]

@@ -1,7 +1,8 @@
-"""Functions on tensors: making them, elementwise functions, joining, random numbers, gradients, compile.
+"""Functions on tensors: making them, elementwise functions, joining, random numbers, gradients,
+compile.
 
-Arguments are tensors, or whatever `ss.tensor` accepts. What belongs to layers (conv2d, max_pool2d, cross_entropy ...)
-stands beside its layer in nn/.
+Arguments are tensors, or whatever `ss.tensor` accepts. What belongs to layers (conv2d, max_pool2d,
+cross_entropy ...) stands beside its layer in nn/.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .tensor import Tensor, as_data, node_of, wrap
 from .variable import Variable, tensor
 
 
-# ---- making tensors --------------------------------------------------------------------------------------------------
+# ---- making tensors ------------------------------------------------------------------------------
 def sizes(shape: tuple) -> tuple[int, ...]:
     """(2, 3) from both f(2, 3) and f((2, 3))."""
     found = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
@@ -64,9 +65,10 @@ def eye(n: int, dtype: Any = "float32", device: str | None = None) -> Tensor:
     return tensor(np.eye(n, dtype=dtype), dtype, device)
 
 
-# ---- random ----------------------------------------------------------------------------------------------------------
+# ---- random --------------------------------------------------------------------------------------
 def seed(value: int) -> None:
-    """Start all random numbers over: draws on the device, initial weights, shuffling. value: from 0 to 2**63 - 1."""
+    """Start all random numbers over: draws on the device, initial weights, shuffling. value: from 0
+    to 2**63 - 1."""
     if not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
         fail(
             "value/seed.range",
@@ -110,7 +112,7 @@ def bernoulli(*shape: Any, p: float = 0.5, device: str | None = None) -> Tensor:
     return drawn("bernoulli", shape, device, runtime.scalar(p, device=device))
 
 
-# ---- elementwise -----------------------------------------------------------------------------------------------------
+# ---- elementwise ---------------------------------------------------------------------------------
 def elementwise(name: str, doc: str) -> Callable[..., Tensor]:
     def apply(x: Any, *others: Any) -> Tensor:
         tensors = [t for t in (x, *others) if isinstance(t, Tensor)]
@@ -138,7 +140,8 @@ minimum = elementwise(
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:
-    """a where `condition` holds, b elsewhere, with broadcasting. The side not taken gets gradient 0, never NaN."""
+    """a where `condition` holds, b elsewhere, with broadcasting. The side not taken gets gradient
+    0, never NaN."""
     like = next(
         (t for t in (a, b) if isinstance(t, Tensor)),
         condition if isinstance(condition, Tensor) else None,
@@ -151,14 +154,15 @@ def clip(x: Tensor, minimum: Any = -math.inf, maximum: Any = math.inf) -> Tensor
     return x.clip(minimum, maximum)
 
 
-# ---- shape, reductions, products -------------------------------------------------------------------------------------
+# ---- shape, reductions, products -----------------------------------------------------------------
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """The same elements in another shape; see Tensor.reshape."""
     return x.reshape(*shape)
 
 
 def flatten(x: Tensor, start: int = 1) -> Tensor:
-    """Axes from `start` on become one; axis 0 (the batch) stays unless start=0.  [N, C, H, W] -> [N, C*H*W]"""
+    """Axes from `start` on become one; axis 0 (the batch) stays unless start=0.  [N, C, H, W] ->
+    [N, C*H*W]"""
     return x.flatten(start)
 
 
@@ -221,7 +225,7 @@ def argmax(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) ->
     return x.argmax(axis, keepdims, **named)
 
 
-# ---- gradients and compiled steps ------------------------------------------------------------------------------------
+# ---- gradients and compiled steps ----------------------------------------------------------------
 def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
     """dy/dx for each x, as tensors that can be differentiated again. Leaves every `grad` alone.
 
@@ -254,10 +258,13 @@ def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
 
 
 def compile(step: Callable) -> runtime.Compiled:
-    """`step` as one plan: traced once per shapes and modes of its arguments, then replayed without its Python.
+    """`step` as one plan: traced once per shapes and modes of its arguments, then replayed without
+    its Python.
 
-    step   a function of tensors, arrays and numbers that may call backward(), optimiser steps, layers; it returns
-           None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an error: return the tensor.
+    step   a function of tensors, arrays and numbers that may call backward(), optimiser steps,
+           layers; it returns
+           None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an error:
+           return the tensor.
 
         @ss.compile
         def step(x, y):

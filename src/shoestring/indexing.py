@@ -1,7 +1,8 @@
-"""x[index] and x[index] = value, as in NumPy: integers, slices, None, ..., and one array of integers.
+"""x[index] and x[index] = value, as in NumPy: integers, slices, None, ..., and one array of
+integers.
 
-Basic indices are views. A boolean mask would give a shape that depends on values, so that no plan could be made before
-it runs: the message says what to write instead.
+Basic indices are views. A boolean mask would give a shape that depends on values, so that no plan
+could be made before it runs: the message says what to write instead.
 """
 
 from __future__ import annotations

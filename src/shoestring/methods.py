@@ -1,7 +1,8 @@
-"""Tensor's arithmetic, comparisons, reductions and changes of shape. Each builds one node (or a few).
+"""Tensor's arithmetic, comparisons, reductions and changes of shape. Each builds one node (or a
+few).
 
-A mixin, so that tensor.py holds only what a handle is. Axes: `axis` or `dim`, `keepdims` or `keepdim`; negative axes
-count from the end; None means all.
+A mixin, so that tensor.py holds only what a handle is. Axes: `axis` or `dim`, `keepdims` or
+`keepdim`; negative axes count from the end; None means all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Axis = int | tuple[int, ...] | None
 
 
 class Methods:
-    """What Tensor inherits. `_wrap` makes a handle, `_node` a node of any operand, `_view` a view."""
+    """What Tensor inherits. `_wrap` makes a handle, `_node` a node of any operand, `_view` a
+    view."""
 
     __slots__ = ()
     node: Any
@@ -77,7 +79,7 @@ class Methods:
 
     clamp = clip
 
-    # ---- types -------------------------------------------------------------------------------------------------------
+    # ---- types -----------------------------------------------------------------------------------
     def astype(self, dtype: Any):
         """The values as another type: float32, int64, int32, uint8 or bool."""
         dtype = np.dtype(dtype)
@@ -88,7 +90,7 @@ class Methods:
     def int(self): return self.astype("int32")
     def bool(self): return self.astype("bool")
 
-    # ---- products ----------------------------------------------------------------------------------------------------
+    # ---- products --------------------------------------------------------------------------------
     def __matmul__(self, other): return self._wrap(matmul_nodes(self.node, self._node(other)))
     def __rmatmul__(self, other): return self._wrap(matmul_nodes(self._node(other), self.node))
     def matmul(self, other): return self @ other
@@ -134,7 +136,8 @@ class Methods:
         dim: Axis = None,
         keepdim: bool = False,
     ):
-        """Variance over `axis`, divided by n - correction (1: unbiased, as in PyTorch; 0: as in NumPy)."""
+        """Variance over `axis`, divided by n - correction (1: unbiased, as in PyTorch; 0: as in
+        NumPy)."""
         return self._reduce("var", axis, keepdims, dim, keepdim, correction=correction)
 
     def std(
@@ -160,7 +163,8 @@ class Methods:
     def argmax(
         self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False
     ):
-        """Position of the largest value, int64; the first among equals. axis None: in the flattened tensor."""
+        """Position of the largest value, int64; the first among equals. axis None: in the flattened
+        tensor."""
         return self._position("argmax", axis, keepdims, dim, keepdim)
 
     def argmin(
@@ -181,9 +185,10 @@ class Methods:
         """Whether no element is 0."""
         return (~self.astype("bool")).sum(axis, keepdims, dim=dim, keepdim=keepdim) == 0
 
-    # ---- shape -------------------------------------------------------------------------------------------------------
+    # ---- shape -----------------------------------------------------------------------------------
     def reshape(self, *shape: Any):
-        """The same elements in another shape; one size may be -1. A view where strides allow, otherwise a copy."""
+        """The same elements in another shape; one size may be -1. A view where strides allow,
+        otherwise a copy."""
         sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
         if sizes.count(-1) == 1:
             rest = math.prod(n for n in sizes if n != -1)
@@ -261,7 +266,8 @@ class Methods:
 
 
 def matmul_nodes(a: Node, b: Node) -> Node:
-    """a @ b as NumPy does it: a vector is a row on the left, a column on the right, and its axis is dropped again."""
+    """a @ b as NumPy does it: a vector is a row on the left, a column on the right, and its axis is
+    dropped again."""
     if not a.shape or not b.shape:
         fail(
             "shape/matmul.scalar",

@@ -1,8 +1,9 @@
 """The face: Tensor, a handle on a value. (Variable and Parameter, handles on a state: variable.py)
 
-Operations build nodes at once, so shape, type and device errors appear on the user's own line; values are computed
-when somebody looks. A handle's value never changes; `x += 1` and `x[i:j] = v` point the handle at a new value, and no
-other handle sees it. Methods that take axes accept both spellings: axis / dim, keepdims / keepdim.
+Operations build nodes at once, so shape, type and device errors appear on the user's own line;
+values are computed when somebody looks. A handle's value never changes; `x += 1` and `x[i:j] = v`
+point the handle at a new value, and no other handle sees it. Methods that take axes accept both
+spellings: axis / dim, keepdims / keepdim.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ TYPE_NAMES = {d.name for d in DTYPES}
 
 
 class Tensor(Methods):
-    """A value that never changes. Make one with `ss.tensor`, `ss.zeros` ..., or by operations on others."""
+    """A value that never changes. Make one with `ss.tensor`, `ss.zeros` ..., or by operations on
+    others."""
 
     __slots__ = ("__weakref__", "node")
     node: Node
@@ -65,7 +67,7 @@ class Tensor(Methods):
     def requires_grad(self) -> bool:
         return self.node.needs_grad
 
-    # ---- looking at it -----------------------------------------------------------------------------------------------
+    # ---- looking at it ---------------------------------------------------------------------------
     def realize(self) -> np.ndarray:
         """Compute the value, and return the array that holds it (not a copy: do not write)."""
         if self.node.value is None or session.trace is not None:
@@ -104,7 +106,8 @@ class Tensor(Methods):
 
     @property
     def offset(self) -> int:
-        """Elements between the start of the buffer and the first element; computes the value first."""
+        """Elements between the start of the buffer and the first element; computes the value
+        first."""
         array = base = self.realize()
         while isinstance(base.base, np.ndarray):
             base = base.base
@@ -174,16 +177,19 @@ class Tensor(Methods):
         extra += "" if self.device == "cpu" else f", device={self.device!r}"
         return f"{name}({values}{extra}{', requires_grad=True' if self.requires_grad else ''})"
 
-    # ---- differentiation ---------------------------------------------------------------------------------------------
+    # ---- differentiation -------------------------------------------------------------------------
     def detach(self) -> Tensor:
-        """The same value, through which no gradient flows. Of a parameter: its value now, whatever becomes of it."""
+        """The same value, through which no gradient flows. Of a parameter: its value now, whatever
+        becomes of it."""
         return wrap(F.alias(self.node))
 
     def backward(self, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
-        """Add d(self)/d(parameter) to the `grad` of every parameter that it depends on. Computes nothing yet.
+        """Add d(self)/d(parameter) to the `grad` of every parameter that it depends on. Computes
+        nothing yet.
 
         gradient      weights of the elements, of this shape; may be left out for a scalar (then 1)
-        retain_graph  keep computed values for another backward(); without it another one recomputes them
+        retain_graph  keep computed values for another backward(); without it another one recomputes
+                      them
         """
         if gradient is None and self.shape != ():
             fail(
@@ -235,14 +241,17 @@ class Tensor(Methods):
         return self
 
     def to(self, target: Any) -> Tensor:
-        """A copy on another device ("cpu", "reference"), or of another type ("float32", np.int64 ...).
+        """A copy on another device ("cpu", "reference"), or of another type ("float32", np.int64
+        ...).
 
         Moving to another device computes the value; no gradient flows through it."""
         if isinstance(target, Tensor):
             return self.to(target.device).to(target.dtype)
         if isinstance(target, str) and target not in TYPE_NAMES:
             open_device(target)  # complains if there is no such device
-            return self if target == self.device else wrap(data_node(self.numpy(), self.dtype, target))
+            return (
+                self if target == self.device else wrap(data_node(self.numpy(), self.dtype, target))
+            )
         return self.astype(target)
 
     def to_device(self, index: int) -> Tensor:
@@ -270,7 +279,8 @@ def attach(handle: Tensor, node: Node) -> None:
 
 
 def wrap(node: Node) -> Tensor:
-    """The handle of a node; there is at most one, so `node.handle` alone decides whether anybody can see the node."""
+    """The handle of a node; there is at most one, so `node.handle` alone decides whether anybody
+    can see the node."""
     handle = node.handle() if node.handle is not None else None
     if handle is None:
         handle = Tensor.__new__(Tensor)
@@ -280,8 +290,8 @@ def wrap(node: Node) -> Tensor:
 
 
 def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
-    """A view of plain data is data: no node, so X[i:i+32] is an input whose offset no plan knows. A view of a
-    differentiable value stays a node, or its gradient would vanish."""
+    """A view of plain data is data: no node, so X[i:i+32] is an input whose offset no plan knows. A
+    view of a differentiable value stays a node, or its gradient would vanish."""
     node = source.node
     built = getattr(F, name)(node, **attributes)
     if node.value is None or node.needs_grad or node.state is not None or node.source:
@@ -293,17 +303,15 @@ def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
 
 
 def node_of(x: Any, like: Any = None) -> Node:
-    """The node of a tensor, or of a number or array that meets one: a Python number takes the type of `like`."""
+    """The node of a tensor, or of a number or array that meets one: a Python number takes the type
+    of `like`."""
     if isinstance(x, Tensor):
         return x.node
     device = like.device if like is not None else default_device()
     if isinstance(x, (bool, int, float, np.generic)):
         dtype = np.dtype(type(x)) if like is None or isinstance(x, np.generic) else like.dtype
-        if (
-            (isinstance(x, float)
-            and dtype.kind != "f")
-            or (dtype == float64
-            and (like is None or like.dtype != float64))
+        if (isinstance(x, float) and dtype.kind != "f") or (
+            dtype == float64 and (like is None or like.dtype != float64)
         ):
             dtype = float32
         return runtime.scalar(x, dtype, device=device)
@@ -311,7 +319,8 @@ def node_of(x: Any, like: Any = None) -> Node:
 
 
 def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
-    """NumPy array of an allowed type: float64 becomes float32 where the device does not compute in it."""
+    """NumPy array of an allowed type: float64 becomes float32 where the device does not compute in
+    it."""
     try:
         array = np.asarray(data, None if dtype is None else np.dtype(dtype))
     except (TypeError, ValueError) as problem:

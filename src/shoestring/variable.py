@@ -1,7 +1,8 @@
-"""Handles on states: Variable, always its newest version, and Parameter, one that training changes; and `tensor`.
+"""Handles on states: Variable, always its newest version, and Parameter, one that training changes;
+and `tensor`.
 
-A state keeps its memory for life. assign() gives it a new version without computing anything; values built from older
-versions keep theirs.
+A state keeps its memory for life. assign() gives it a new version without computing anything;
+values built from older versions keep theirs.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ class Variable(Tensor):
         runtime.assign([(self.state.grad, node)], settle=True)
 
     def assign(self, value: Any) -> None:
-        """Give it a new value of the same shape and type. Computes nothing yet; values built before keep theirs."""
+        """Give it a new value of the same shape and type. Computes nothing yet; values built before
+        keep theirs."""
         node = (
             value.node if isinstance(value, Tensor) else data_node(value, self.dtype, self.device)
         )
@@ -147,7 +149,8 @@ def tensor(
 ) -> Tensor:
     """A tensor with a copy of `data`: nobody else can change what it holds.
 
-    data           array, nested lists or number; float64 becomes float32, small integers int32, unless dtype says
+    data           array, nested lists or number; float64 becomes float32, small integers int32,
+                   unless dtype says
     dtype          float32, int64, int32, uint8 or bool (float64 on the reference device)
     device         "cpu", "reference"; default: ss.default_device()
     requires_grad  backward() will add to its `grad`; such a tensor is a Variable

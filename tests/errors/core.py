@@ -49,7 +49,14 @@ def bad_reference():
     class Boom(Op):
         """y fails"""
 
-        name, kind, cases, cheap_to_recompute, gradient, launch = "boom", "kernel", (), False, None, None
+        name, kind, cases, cheap_to_recompute, gradient, launch = (
+            "boom",
+            "kernel",
+            (),
+            False,
+            None,
+            None,
+        )
         batch_axis = cost = None
 
         def shape(self, a):
@@ -102,8 +109,17 @@ def missing_kernel():
 
 
 def declare(**facts):
-    body = dict(kind="kernel", cases=(), cheap_to_recompute=False, gradient=None, launch=None, cost=None,
-                batch_axis=None, shape=lambda self, a: a, reference=lambda self, a: a)
+    body = dict(
+        kind="kernel",
+        cases=(),
+        cheap_to_recompute=False,
+        gradient=None,
+        launch=None,
+        cost=None,
+        batch_axis=None,
+        shape=lambda self, a: a,
+        reference=lambda self, a: a,
+    )
     body.update(facts)
     type("Declared", (Op,), {k: v for k, v in body.items() if v != "omitted"})
 
@@ -134,19 +150,37 @@ TRIGGERS = {
     "compile/trace.devices": (two_devices, ["cpu, reference"]),
     "compile/trace.leak": (leak, ["outlives", "return it from the step"]),
     "compile/trace.read": (item_in_trace, ["read inside a traced step", "return the tensor"]),
-    "compile/verify.draft": (lambda: require(False, "place", "a step is missing"), ["after `place`", "bug in a pass"]),
+    "compile/verify.draft": (
+        lambda: require(False, "place", "a step is missing"),
+        ["after `place`", "bug in a pass"],
+    ),
     "data/check_finite.value": (finite, ["the ratio is NaN at position 1", "clip_grad_norm_"]),
-    "data/check_index.range": (index, ["label 7 at position 1 is outside [0, 3)", "3 classes, so 0 to 2"]),
-    "launch/memory.out": (lambda: device("cpu").out_of_memory(5), ["could not provide 5 bytes", "smaller batch"]),
+    "data/check_index.range": (
+        index,
+        ["label 7 at position 1 is outside [0, 3)", "3 classes, so 0 to 2"],
+    ),
+    "launch/memory.out": (
+        lambda: device("cpu").out_of_memory(5),
+        ["could not provide 5 bytes", "smaller batch"],
+    ),
     "launch/reference.failed": (bad_reference, ["its reference failed: of the op", "[2] float32"]),
     "launch/store.failed": (torn, ["had begun to change", "last checkpoint"]),
-    "shape/assign.spec": (lambda: ss.Variable(np.ones(3)).assign(t(2)), ["the new value is [2] float32"]),
+    "shape/assign.spec": (
+        lambda: ss.Variable(np.ones(3)).assign(t(2)),
+        ["the new value is [2] float32"],
+    ),
     "shape/axis.range": (lambda: t(2).sum(axis=3), ["no axis 3", "from -1 to 0"]),
     "shape/axis.twice": (lambda: t(2, 2).sum(axis=(0, -2)), ["stands twice"]),
     "shape/backward.gradient": (lambda: parameter().backward(t(2)), ["another shape"]),
-    "shape/backward.scalar": (lambda: (parameter() * 2).backward(), ["needs a scalar, got [3]", "loss.mean()"]),
+    "shape/backward.scalar": (
+        lambda: (parameter() * 2).backward(),
+        ["needs a scalar, got [3]", "loss.mean()"],
+    ),
     "shape/bool.size": (lambda: bool(t(2)), ["ambiguous", "any()"]),
-    "shape/grad.scalar": (lambda: ss.grad(parameter() * 2, parameter()), ["needs a scalar, got [3]"]),
+    "shape/grad.scalar": (
+        lambda: ss.grad(parameter() * 2, parameter()),
+        ["needs a scalar, got [3]"],
+    ),
     "shape/grad.spec": (lambda: setattr(parameter(), "grad", t(2)), ["must be like it"]),
     "shape/index.count": (lambda: wrong_index((0, 0, 0)), ["3 indices for 2 axes"]),
     "shape/item.size": (lambda: t(2).item(), ["exactly one element"]),
@@ -155,27 +189,62 @@ TRIGGERS = {
     "shape/op.inputs": (lambda: F.conv2d(x(1)), ["takes 2 inputs (x, w), got 1"]),
     "shape/setitem.value": (lambda: t(3).__setitem__(slice(0, 2), t(3)), ["[2], got [3]"]),
     "type/compile.argument": (lambda: ss.compile(lambda a: a)("text"), ["got str"]),
-    "type/compile.result": (lambda: ss.compile(lambda a: "text")(t(2)), ["returns tensors, got str"]),
-    "type/check_index.dtype": (lambda: F.check_index(x(2), what="label"), ["labels must be integers"]),
-    "type/index.dtype": (lambda: wrong_index(np.array([0.5])), ["indices must be integers, got float64"]),
-    "type/index.mask": (lambda: wrong_index(np.array([True, False, True])), ["depends on values", "ss.where"]),
-    "type/op.devices": (lambda: F.matmul(x(2, 2), x(2, 2, on="reference")), ["cpu, reference", "x.to('cpu')"]),
+    "type/compile.result": (
+        lambda: ss.compile(lambda a: "text")(t(2)),
+        ["returns tensors, got str"],
+    ),
+    "type/check_index.dtype": (
+        lambda: F.check_index(x(2), what="label"),
+        ["labels must be integers"],
+    ),
+    "type/index.dtype": (
+        lambda: wrong_index(np.array([0.5])),
+        ["indices must be integers, got float64"],
+    ),
+    "type/index.mask": (
+        lambda: wrong_index(np.array([True, False, True])),
+        ["depends on values", "ss.where"],
+    ),
+    "type/op.devices": (
+        lambda: F.matmul(x(2, 2), x(2, 2, on="reference")),
+        ["cpu, reference", "x.to('cpu')"],
+    ),
     "type/tensor.data": (lambda: ss.tensor([[1, 2], [3]]), ["not an array of numbers"]),
     "type/tensor.dtype": (lambda: ss.tensor("text"), ["no tensor of type"]),
-    "type/tensor.grad": (lambda: ss.tensor([1, 2], requires_grad=True), ["only floats have gradients"]),
-    "value/backward.constant": (lambda: t().backward(), ["nothing here depends on a parameter", "requires_grad=True"]),
+    "type/tensor.grad": (
+        lambda: ss.tensor([1, 2], requires_grad=True),
+        ["only floats have gradients"],
+    ),
+    "value/backward.constant": (
+        lambda: t().backward(),
+        ["nothing here depends on a parameter", "requires_grad=True"],
+    ),
     "value/bernoulli.p": (lambda: ss.bernoulli(2, p=2.0), ["lies in [0, 1], got 2.0"]),
     "value/concat.empty": (lambda: ss.concat([]), ["nothing to concatenate"]),
-    "value/config.unknown": (lambda: ss.config.load({"SHOESTRING_DEVISE": "cpu"}), ["SHOESTRING_DEVISE",
-                                                                                "SHOESTRING_DEVICE=..."]),
-    "value/config.value": (lambda: ss.config.load({"SHOESTRING_CHECK": "maybe"}), ["0 or 1, got 'maybe'"]),
-    "value/device.unknown": (lambda: ss.tensor(1.0, device="cpuu"), ["no device 'cpuu'", 'device="cpu"']),
+    "value/config.unknown": (
+        lambda: ss.config.load({"SHOESTRING_DEVISE": "cpu"}),
+        ["SHOESTRING_DEVISE", "SHOESTRING_DEVICE=..."],
+    ),
+    "value/config.value": (
+        lambda: ss.config.load({"SHOESTRING_CHECK": "maybe"}),
+        ["0 or 1, got 'maybe'"],
+    ),
+    "value/device.unknown": (
+        lambda: ss.tensor(1.0, device="cpuu"),
+        ["no device 'cpuu'", 'device="cpu"'],
+    ),
     "value/grad.constant": (lambda: ss.grad((parameter() * 2).sum(), t(2)), ["takes no gradient"]),
-    "value/index.array": (lambda: wrong_index(np.array([5])), ["index 5 is out of range", "from -3 to 2"]),
+    "value/index.array": (
+        lambda: wrong_index(np.array([5])),
+        ["index 5 is out of range", "from -3 to 2"],
+    ),
     "value/index.arrays": (lambda: wrong_index(([0], [0])), ["one array of integers"]),
     "value/index.ellipsis": (lambda: wrong_index((..., ...)), ["one `...`"]),
     "value/index.mixed": (lambda: wrong_index(([0], slice(0, 2))), ["alone or with `:`"]),
-    "value/index.range": (lambda: wrong_index(7), ["index 7 is out of range for axis 0", "from -3 to 2"]),
+    "value/index.range": (
+        lambda: wrong_index(7),
+        ["index 7 is out of range for axis 0", "from -3 to 2"],
+    ),
     "value/index.slice": (lambda: wrong_index(slice(0, 2, 0)), ["zero"]),
     "value/name.unknown": (lambda: ss.conv2, ["no name 'conv2'", "ss.conv2d"]),
     "value/op.fact": (lambda: declare(name="a_fact", cost="omitted"), ["declares no `cost`"]),
@@ -183,6 +252,9 @@ TRIGGERS = {
     "value/op.twice": (lambda: declare(name="conv2d"), ["declared twice"]),
     "value/op.unknown": (lambda: F.conv3d, ["no op is named 'conv3d'", "F.conv2d"]),
     "value/seed.range": (lambda: ss.seed(-1), ["got -1"]),
-    "value/setitem.array": (lambda: t(3).__setitem__(np.array([0]), 1.0), ["cannot be assigned to"]),
+    "value/setitem.array": (
+        lambda: t(3).__setitem__(np.array([0]), 1.0),
+        ["cannot be assigned to"],
+    ),
     "value/threads.count": (lambda: ss.set_threads(0), ["at least 1, got 0"]),
 }

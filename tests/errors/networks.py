@@ -1,5 +1,5 @@
-"""Messages of layers, losses, optimisers, data, files and the command line; and of the ops behind the layers."""
-
+"""Messages of layers, losses, optimisers, data, files and the command line; and of the ops behind
+the layers."""
 
 import pathlib
 import tempfile
@@ -93,82 +93,191 @@ def conv_grad(which):
 
 
 TRIGGERS = {
-    "data/cross_entropy.range": (lambda: labelled(5), ["label 5 at position 1 is outside [0, 3)", "networks.py"]),
-    "data/load.damaged": (lambda: ss.load(damaged()), ["mnist.npz is not a whole .npz file", "copy it again"]),
+    "data/cross_entropy.range": (
+        lambda: labelled(5),
+        ["label 5 at position 1 is outside [0, 3)", "networks.py"],
+    ),
+    "data/load.damaged": (
+        lambda: ss.load(damaged()),
+        ["mnist.npz is not a whole .npz file", "copy it again"],
+    ),
     "data/load.missing": (lambda: ss.load("/nowhere/w.npz"), ["no file /nowhere/w.npz"]),
-    "data/mnist.damaged": (lambda: module("shoestring.data.mnist").read(damaged()), ["is not MNIST", "60000"]),
+    "data/mnist.damaged": (
+        lambda: module("shoestring.data.mnist").read(damaged()),
+        ["is not MNIST", "60000"],
+    ),
     "data/mnist.nowhere": (no_mnist, ["no MNIST here", "SHOESTRING_DATA"]),
-    "data/save.write": (lambda: ss.save({"a": np.zeros(1)}, "/proc/nowhere/w.npz"), ["could not be written",
-                                                                                 "untouched"]),
-    "data/train.folder": (lambda: cli_train.Training(Options(out="/proc/nowhere")), ["nothing can be written"]),
-    "data/train.json": (lambda: cli_train.write_json(pathlib.Path("/proc/nowhere/f.json"), {}), ["--json"]),
-    "shape/avg_pool2d_grad.sizes": (lambda: F.avg_pool2d_grad(x(1, 1, 9, 9), x_shape=(1, 1, 4, 4)), ["does not belong"]),
-    "shape/batchnorm.channels": (lambda: ss.BatchNorm2D(3)(t(2, 4, 2, 2)), ["4 channels, this layer 3",
-                                                                          "BatchNorm2D(4)"]),
-    "shape/batchnorm.rank": (lambda: ss.BatchNorm2D(3)(t(2, 3)), ["needs [N, 3, H, W], got [2, 3]"]),
-    "shape/batchnorm.single": (lambda: ss.BatchNorm2D(3)(t(1, 3, 1, 1)), ["one value per channel", "drop_last=True"]),
-    "shape/conv2d.channels": (lambda: F.conv2d(x(32, 3, 28, 28), x(16, 4, 3, 3)), [
-        "conv2d: input has 3 channels, weight expects 4", "x: [32, 3, 28, 28] float32 on cpu",
-        "expected  weight [16, 3, 3, 3], got [16, 4, 3, 3]",
-        "try:  Conv2D(in_channels=3, out_channels=16, kernel_size=3)"]),
-    "shape/conv2d.kernel": (lambda: F.conv2d(x(1, 1, 2, 2), x(1, 1, 3, 3)), ["3x3 kernel does not fit a 2x2 image",
-                                                                        'padding="same"']),
+    "data/save.write": (
+        lambda: ss.save({"a": np.zeros(1)}, "/proc/nowhere/w.npz"),
+        ["could not be written", "untouched"],
+    ),
+    "data/train.folder": (
+        lambda: cli_train.Training(Options(out="/proc/nowhere")),
+        ["nothing can be written"],
+    ),
+    "data/train.json": (
+        lambda: cli_train.write_json(pathlib.Path("/proc/nowhere/f.json"), {}),
+        ["--json"],
+    ),
+    "shape/avg_pool2d_grad.sizes": (
+        lambda: F.avg_pool2d_grad(x(1, 1, 9, 9), x_shape=(1, 1, 4, 4)),
+        ["does not belong"],
+    ),
+    "shape/batchnorm.channels": (
+        lambda: ss.BatchNorm2D(3)(t(2, 4, 2, 2)),
+        ["4 channels, this layer 3", "BatchNorm2D(4)"],
+    ),
+    "shape/batchnorm.rank": (
+        lambda: ss.BatchNorm2D(3)(t(2, 3)),
+        ["needs [N, 3, H, W], got [2, 3]"],
+    ),
+    "shape/batchnorm.single": (
+        lambda: ss.BatchNorm2D(3)(t(1, 3, 1, 1)),
+        ["one value per channel", "drop_last=True"],
+    ),
+    "shape/conv2d.channels": (
+        lambda: F.conv2d(x(32, 3, 28, 28), x(16, 4, 3, 3)),
+        [
+            "conv2d: input has 3 channels, weight expects 4",
+            "x: [32, 3, 28, 28] float32 on cpu",
+            "expected  weight [16, 3, 3, 3], got [16, 4, 3, 3]",
+            "try:  Conv2D(in_channels=3, out_channels=16, kernel_size=3)",
+        ],
+    ),
+    "shape/conv2d.kernel": (
+        lambda: F.conv2d(x(1, 1, 2, 2), x(1, 1, 3, 3)),
+        ["3x3 kernel does not fit a 2x2 image", 'padding="same"'],
+    ),
     "shape/conv2d.rank": (lambda: F.conv2d(x(1, 2, 2), x(1, 1, 3, 3)), ["x.unsqueeze(0)"]),
     "shape/conv2d_input_grad.sizes": (lambda: conv_grad("input"), ["do not belong to x"]),
     "shape/conv2d_weight_grad.sizes": (lambda: conv_grad("weight"), ["do not belong to w"]),
     "shape/cross_entropy.labels": (lambda: ce((2, 3), (3,), (3,)), ["need labels [2], got [3]"]),
     "shape/cross_entropy.rank": (lambda: ce((3,), (), (3,)), ["needs logits [N, C]"]),
-    "shape/cross_entropy.weight": (lambda: ce((2, 3), (2,), (4,)), ["there are 3 classes, the weight is [4]"]),
-    "shape/cross_entropy_grad.dloss": (lambda: F.cross_entropy_grad(
-        x(3), x(2, 3), x(2, dtype="int64"), x(3), x()), ["differ"]),
-    "shape/dataset.lengths": (lambda: ss.data.TensorDataset(np.zeros(2), np.zeros(3)), ["different lengths: [2, 3]"]),
+    "shape/cross_entropy.weight": (
+        lambda: ce((2, 3), (2,), (4,)),
+        ["there are 3 classes, the weight is [4]"],
+    ),
+    "shape/cross_entropy_grad.dloss": (
+        lambda: F.cross_entropy_grad(x(3), x(2, 3), x(2, dtype="int64"), x(3), x()),
+        ["differ"],
+    ),
+    "shape/dataset.lengths": (
+        lambda: ss.data.TensorDataset(np.zeros(2), np.zeros(3)),
+        ["different lengths: [2, 3]"],
+    ),
     "shape/init.rank": (lambda: init.kaiming_normal((3,)), ["two axes or more"]),
-    "shape/linear.features": (lambda: ss.Linear(4, 2)(t(2, 3)), ["3 features, weight expects 4",
-                                                             "Linear(in_features=3, out_features=2)"]),
+    "shape/linear.features": (
+        lambda: ss.Linear(4, 2)(t(2, 3)),
+        ["3 features, weight expects 4", "Linear(in_features=3, out_features=2)"],
+    ),
     "shape/linear.rank": (lambda: linear(t(4), t(2, 4)), ["needs a batch", "x.unsqueeze(0)"]),
     "shape/matmul.batch": (lambda: F.matmul(x(2, 2, 3), x(3, 3, 2)), ["do not broadcast"]),
-    "shape/matmul.inner": (lambda: F.matmul(x(2, 3), x(4, 3)), ["inner sizes differ: 3 and 4", "a @ b.T"]),
+    "shape/matmul.inner": (
+        lambda: F.matmul(x(2, 3), x(4, 3)),
+        ["inner sizes differ: 3 and 4", "a @ b.T"],
+    ),
     "shape/matmul.rank": (lambda: F.matmul(x(2), x(2, 2)), ["needs matrices"]),
-    "shape/max_pool2d_gather.sizes": (lambda: F.max_pool2d_gather(x(1, 2, 4, 4), x(1, 1, 2, 2, dtype="int32")),
-                                      ["do not belong together"]),
-    "shape/max_pool2d_grad.sizes": (lambda: F.max_pool2d_grad(x(1, 1, 2, 2), x(1, 1, 3, 3, dtype="int32"),
-                                                              x_shape=(1, 1, 4, 4)), ["do not belong"]),
+    "shape/max_pool2d_gather.sizes": (
+        lambda: F.max_pool2d_gather(x(1, 2, 4, 4), x(1, 1, 2, 2, dtype="int32")),
+        ["do not belong together"],
+    ),
+    "shape/max_pool2d_grad.sizes": (
+        lambda: F.max_pool2d_grad(
+            x(1, 1, 2, 2), x(1, 1, 3, 3, dtype="int32"), x_shape=(1, 1, 4, 4)
+        ),
+        ["do not belong"],
+    ),
     "shape/moments.axes": (lambda: F.moments(x(2, 3), axes=(5,)), ["axes [5] do not fit 2 axes"]),
-    "shape/mse_loss.shapes": (lambda: ss.mse_loss(t(2), t(3)), ["different shapes", "target.reshape([2])"]),
+    "shape/mse_loss.shapes": (
+        lambda: ss.mse_loss(t(2), t(3)),
+        ["different shapes", "target.reshape([2])"],
+    ),
     "shape/optimizer.load": (lambda: other_optimizer(2), ["slot momentum"]),
-    "shape/pool.padding": (lambda: ss.max_pool2d(t(1, 1, 4, 4), 2, padding=2), ["more than half of the window",
-                                                                          "padding=1"]),
+    "shape/pool.padding": (
+        lambda: ss.max_pool2d(t(1, 1, 4, 4), 2, padding=2),
+        ["more than half of the window", "padding=1"],
+    ),
     "shape/pool.rank": (lambda: ss.max_pool2d(t(4, 4), 2), ["needs [N, C, H, W], got [4, 4]"]),
-    "shape/pool.window": (lambda: ss.max_pool2d(t(1, 1, 2, 2), 3), ["3x3 window does not fit a 2x2 image"]),
+    "shape/pool.window": (
+        lambda: ss.max_pool2d(t(1, 1, 2, 2), 3),
+        ["3x3 window does not fit a 2x2 image"],
+    ),
     "shape/softmax.axis": (lambda: F.softmax(x(2, 3), axis=4), ["no axis 4"]),
-    "type/cross_entropy.labels": (lambda: ss.cross_entropy(t(2, 3), t(2)), ["labels must be integers, got float32",
-                                                                     "labels.long()"]),
-    "type/cross_entropy.op": (lambda: F.cross_entropy(x(2, 3), x(2), x(3), x()), ["labels must be integers"]),
+    "type/cross_entropy.labels": (
+        lambda: ss.cross_entropy(t(2, 3), t(2)),
+        ["labels must be integers, got float32", "labels.long()"],
+    ),
+    "type/cross_entropy.op": (
+        lambda: F.cross_entropy(x(2, 3), x(2), x(3), x()),
+        ["labels must be integers"],
+    ),
     "type/loader.data": (lambda: ss.DataLoader(5), ["no dataset: int"]),
-    "type/max_pool2d.position": (lambda: F.max_pool2d_grad(x(1, 1, 2, 2), x(1, 1, 2, 2), x_shape=(1, 1, 4, 4)),
-                                 ["positions are int32"]),
+    "type/max_pool2d.position": (
+        lambda: F.max_pool2d_grad(x(1, 1, 2, 2), x(1, 1, 2, 2), x_shape=(1, 1, 4, 4)),
+        ["positions are int32"],
+    ),
     "type/optimizer.parameter": (lambda: ss.SGD([t(2)], lr=0.1), ["trains Parameters, got Tensor"]),
     "value/batchnorm.features": (lambda: ss.BatchNorm2D(0), ["at least 1, got 0"]),
     "value/cli.op": (lambda: cli_ops.run(Options(names=["conv3d"])), ["no op 'conv3d'"]),
-    "value/clip_grad_norm.number": (lambda: ss.clip_grad_norm_([parameter()], -1.0), ["must not be below 0"]),
-    "value/conv2d.channels": (lambda: ss.Conv2D(0, 4, 3), ["in_channels must be a whole number of at least 1"]),
-    "value/conv2d.dilation": (lambda: ss.conv2d(t(1, 1, 9, 9), t(1, 1, 3, 3), dilation=2), ["dilation is 1 here"]),
-    "value/conv2d.padding": (lambda: ss.conv2d(t(1, 1, 9, 9), t(1, 1, 3, 3), padding="full"), ['"same" or "valid"']),
+    "value/clip_grad_norm.number": (
+        lambda: ss.clip_grad_norm_([parameter()], -1.0),
+        ["must not be below 0"],
+    ),
+    "value/conv2d.channels": (
+        lambda: ss.Conv2D(0, 4, 3),
+        ["in_channels must be a whole number of at least 1"],
+    ),
+    "value/conv2d.dilation": (
+        lambda: ss.conv2d(t(1, 1, 9, 9), t(1, 1, 3, 3), dilation=2),
+        ["dilation is 1 here"],
+    ),
+    "value/conv2d.padding": (
+        lambda: ss.conv2d(t(1, 1, 9, 9), t(1, 1, 3, 3), padding="full"),
+        ['"same" or "valid"'],
+    ),
     "value/cross_entropy.reduction": (lambda: labelled(1, reduction="avg"), ["no reduction 'avg'"]),
-    "value/cross_entropy.smoothing": (lambda: labelled(1, label_smoothing=2.0), ["lies in [0, 1], got 2.0"]),
+    "value/cross_entropy.smoothing": (
+        lambda: labelled(1, label_smoothing=2.0),
+        ["lies in [0, 1], got 2.0"],
+    ),
     "value/dropout.p": (lambda: ss.dropout(t(2), 1.5), ["lies in [0, 1], got 1.5"]),
-    "value/layer.pair": (lambda: ss.Conv2D(1, 1, (3, 3, 3)), ["kernel_size must be a whole number"]),
+    "value/layer.pair": (
+        lambda: ss.Conv2D(1, 1, (3, 3, 3)),
+        ["kernel_size must be a whole number"],
+    ),
     "value/linear.features": (lambda: ss.Linear(4, 0), ["out_features must be"]),
     "value/loader.batch": (lambda: ss.DataLoader(np.zeros(4), 0), ["at least 1, got 0"]),
-    "value/models.name": (lambda: ss.models.build("mnist_cn"), ["no network 'mnist_cn'", "mnist_cnn"]),
+    "value/models.name": (
+        lambda: ss.models.build("mnist_cn"),
+        ["no network 'mnist_cn'", "mnist_cnn"],
+    ),
     "value/module.forward": (lambda: ss.Module()(1), ["defines no forward()"]),
-    "value/module.load": (bad_state, ["3 entries do not fit", "missing bias", "unexpected extra",
-                                      "weight: expected [3, 2], got [3, 3]"]),
+    "value/module.load": (
+        bad_state,
+        [
+            "3 entries do not fit",
+            "missing bias",
+            "unexpected extra",
+            "weight: expected [3, 2], got [3, 3]",
+        ],
+    ),
     "value/mse_loss.reduction": (lambda: ss.mse_loss(t(2), t(2), "avg"), ["no reduction 'avg'"]),
-    "value/optimizer.empty": (lambda: ss.SGD([], lr=0.1), ["no parameters to train", "ss.SGD(model.parameters()"]),
+    "value/optimizer.empty": (
+        lambda: ss.SGD([], lr=0.1),
+        ["no parameters to train", "ss.SGD(model.parameters()"],
+    ),
     "value/optimizer.load": (lambda: other_optimizer(3), ["1 parameters were saved"]),
-    "value/optimizer.number": (lambda: ss.SGD([parameter()], lr=-1.0), ["lr must be not below 0, got -1.0"]),
-    "value/schedule.steps": (lambda: ss.optim.CosineDecay(ss.SGD([parameter()], lr=0.1), 0), ["at least 1, got 0"]),
-    "value/sgd.nesterov": (lambda: ss.SGD([parameter()], lr=0.1, nesterov=True), ["Nesterov needs a momentum"]),
-    "value/train.batch": (lambda: cli_train.Training(Options(batch=10 ** 6)), ["more than the"]),
+    "value/optimizer.number": (
+        lambda: ss.SGD([parameter()], lr=-1.0),
+        ["lr must be not below 0, got -1.0"],
+    ),
+    "value/schedule.steps": (
+        lambda: ss.optim.CosineDecay(ss.SGD([parameter()], lr=0.1), 0),
+        ["at least 1, got 0"],
+    ),
+    "value/sgd.nesterov": (
+        lambda: ss.SGD([parameter()], lr=0.1, nesterov=True),
+        ["Nesterov needs a momentum"],
+    ),
+    "value/train.batch": (lambda: cli_train.Training(Options(batch=10**6)), ["more than the"]),
 }

@@ -1,8 +1,9 @@
 """Reverse-mode differentiation: a graph in, a bigger graph out.
 
-For y = f(x) and a seed dy, dx = dy * df/dx is built node by node, from y back to its ancestors; where a value is used
-several times its gradients add up. Only the walk is here: the rules live with the ops. Usable alone, on a bare graph
-of any ops, with nothing of the package but `ir` imported. The gradients are nodes, so they can be differentiated again.
+For y = f(x) and a seed dy, dx = dy * df/dx is built node by node, from y back to its ancestors;
+where a value is used several times its gradients add up. Only the walk is here: the rules live with
+the ops. Usable alone, on a bare graph of any ops, with nothing of the package but `ir` imported.
+The gradients are nodes, so they can be differentiated again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def gradients(
     """{x: dy/dx contracted with the seed}, each of x's shape.
 
     y      the node to differentiate; seed: a node of its shape
-    wrt    the nodes asked for, inner ones too (absent from the answer where y does not depend on them);
+    wrt    the nodes asked for, inner ones too (absent from the answer where y does not depend on
+           them);
            None: every differentiable leaf. A version of a state is a leaf, computed or not
     spend  mark what the walk passes as of no more use to another backward()
     """

@@ -1,7 +1,9 @@
-"""What every device offers: memory, copies, programs. Host devices hand out NumPy arrays over memory of their own.
+"""What every device offers: memory, copies, programs. Host devices hand out NumPy arrays over
+memory of their own.
 
-A realized value is anything with `shape`, `dtype`, `strides` (bytes) and `flags.c_contiguous`; on host devices it is a
-NumPy array. `bases` are what a program's launches refer to: (base, byte offset) stands for bases[base] + offset.
+A realized value is anything with `shape`, `dtype`, `strides` (bytes) and `flags.c_contiguous`; on
+host devices it is a NumPy array. `bases` are what a program's launches refer to: (base, byte
+offset) stands for bases[base] + offset.
 """
 
 from __future__ import annotations
@@ -18,18 +20,21 @@ FACTORIES: dict[str, Callable[[], Device]] = {}
 
 
 class Device:
-    """name: how users spell it, "cpu". kernels: whether it runs launches itself (else every op runs its reference)."""
+    """name: how users spell it, "cpu". kernels: whether it runs launches itself (else every op runs
+    its reference)."""
 
     name = ""
     kernels = False
     floats = ("float32",)
 
     def buffer(self, nbytes: int) -> np.ndarray:
-        """Memory from the system: uint8[nbytes], aligned to 64 bytes, counted. Freed with the last array on it."""
+        """Memory from the system: uint8[nbytes], aligned to 64 bytes, counted. Freed with the last
+        array on it."""
         raise NotImplementedError
 
     def program(self, launches: Sequence[tuple]) -> Any:
-        """Something with run(addresses): launches are (entry, [(base, offset)], integers, reals)."""
+        """Something with run(addresses): launches are (entry, [(base, offset)], integers,
+        reals)."""
         raise NotImplementedError
 
     def has(self, entry: str) -> bool:

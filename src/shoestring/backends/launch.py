@@ -1,4 +1,5 @@
-"""What an op tells a backend: which kernels to run on which buffers. Data only; knows no op and no graph."""
+"""What an op tells a backend: which kernels to run on which buffers. Data only; knows no op and no
+graph."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class Kernel(NamedTuple):
     """One kernel call.
 
     entry     name of the function in the backend's registry
-    buffers   which arrays it gets: 0.. are the op's inputs, then its outputs, then the launch's workspaces
+    buffers   which arrays it gets: 0.. are the op's inputs, then its outputs, then the launch's
+              workspaces
     integers  sizes, strides and flags, in the order the kernel's header states
     reals     numbers that are structure (rare: most numbers are inputs)
     grid, block, source   for GPU backends
@@ -50,7 +52,8 @@ class Kernel(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """The kernels of one op, in order, and the bytes of each workspace that they share. Kernels never allocate."""
+    """The kernels of one op, in order, and the bytes of each workspace that they share. Kernels
+    never allocate."""
 
     kernels: tuple[Kernel, ...]
     workspaces: tuple[int, ...] = ()

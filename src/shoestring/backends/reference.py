@@ -1,6 +1,8 @@
-"""The reference device: every op runs its own NumPy reference, in float64 if asked. Slow, and always right.
+"""The reference device: every op runs its own NumPy reference, in float64 if asked. Slow, and
+always right.
 
-Nothing is compiled, so it works wherever NumPy does. Its memory comes from NumPy and is counted here.
+Nothing is compiled, so it works wherever NumPy does. Its memory comes from NumPy and is counted
+here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The command line: `shoestring train mnist`, `shoestring ops`. Each command is a file; this one reads the arguments."""
+"""The command line: `shoestring train mnist`, `shoestring ops`. Each command is a file; this one
+reads the arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """shoestring train mnist: the main job, from data to saved weights and a picture of the curve.
 
-The recipe: SGD with Nesterov momentum, a cosine decay of the learning rate to 0, batches in a new order every epoch.
-Each step is compiled once and replayed. The best weights by test accuracy are kept on disk after every epoch, so that
-Ctrl-C, or a power cut, costs at most the epoch that was running.
+The recipe: SGD with Nesterov momentum, a cosine decay of the learning rate to 0, batches in a new
+order every epoch. Each step is compiled once and replayed. The best weights by test accuracy are
+kept on disk after every epoch, so that Ctrl-C, or a power cut, costs at most the epoch that was
+running.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ class Training:
 def run(options: Any) -> int:
     training = Training(options)
     print(
-        f"training {training.model.__class__.__name__} on {training.data_name}: {len(training.x):,} images, "
+        f"training {training.model.__class__.__name__} on {training.data_name}: "
+        f"{len(training.x):,} images, "
         f"{default_device()}",
         file=sys.stderr,
     )
@@ -204,7 +206,8 @@ def run(options: Any) -> int:
             print(f"curve: {picture}", file=sys.stderr)
         else:
             print(
-                "no picture of the curve: matplotlib is not installed (pip install 'shoestring[plots]')",
+                "no picture of the curve: matplotlib is not installed "
+                "(pip install 'shoestring[plots]')",
                 file=sys.stderr,
             )
     if options.json:
@@ -221,7 +224,8 @@ def scaled(x: np.ndarray) -> np.ndarray:
 
 
 def writable_folder(folder: pathlib.Path) -> pathlib.Path:
-    """The folder, made if need be; complains before any training if nothing can be written there."""
+    """The folder, made if need be; complains before any training if nothing can be written
+    there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"

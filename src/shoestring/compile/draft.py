@@ -1,10 +1,12 @@
-"""The form that passes work on: a graph as parallel lists over positions, without nodes, values or devices.
+"""The form that passes work on: a graph as parallel lists over positions, without nodes, values or
+devices.
 
 ops[i]      the op, None for a leaf; an Output reads one output of the node before it
 ins[i]      positions of its inputs
 specs[i]    shape, type, device (a tuple for a node with several outputs)
 rank[i]     age: the order in which the user wrote it
-outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what stands for it
+outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what
+            stands for it
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
 homes       leaves that are homes;  strides: leaves that are not contiguous -> strides in elements
 """
@@ -76,7 +78,8 @@ class Draft:
         return found
 
     def topological(self) -> Iterator[int]:
-        """Positions with inputs first (positions that passes have added stand at the end of the lists)."""
+        """Positions with inputs first (positions that passes have added stand at the end of the
+        lists)."""
         done: set[int] = set()
         for start in range(len(self)):
             stack = [start]

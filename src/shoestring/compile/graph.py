@@ -1,10 +1,11 @@
 """Which nodes a plan computes, as numbered positions, and the key under which the plan is cached.
 
-The key holds, per node by age: for a leaf (its spec, is it a state's home, its strides if not contiguous); for the rest
-(the interned op, positions of its inputs); then which positions are outputs and which store writes which home. It
-holds no value, address, offset, name or Python float. A leaf used twice has one position, and nothing shares memory
-with a home except that state's current version, so positions are the aliasing pattern. CPU kernels accept any
-alignment; a device whose kernels do not adds the alignment class of each leaf.
+The key holds, per node by age: for a leaf (its spec, is it a state's home, its strides if not
+contiguous); for the rest (the interned op, positions of its inputs); then which positions are
+outputs and which store writes which home. It holds no value, address, offset, name or Python float.
+A leaf used twice has one position, and nothing shares memory with a home except that state's
+current version, so positions are the aliasing pattern. CPU kernels accept any alignment; a device
+whose kernels do not adds the alignment class of each leaf.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ class Graph:
     finals      the newest store of each changed state (also targets)
     order       at least all ancestors of the targets, by age
 
-    nodes[i] is the node at position i; the outputs of a node with several have the positions after it, whether or not
-    somebody uses them. Leaves stand where they are first used: their own age says nothing."""
+    nodes[i] is the node at position i; the outputs of a node with several have the positions after
+    it, whether or not somebody uses them. Leaves stand where they are first used: their own age
+    says nothing."""
 
     def __init__(
         self, targets: Sequence[Node], finals: Sequence[Node], order: Iterable[Node]
@@ -77,7 +79,8 @@ class Graph:
 
 
 def known(node: Node) -> bool:
-    """Whether the value is there. An output of a node whose outputs were all kept takes its own from there."""
+    """Whether the value is there. An output of a node whose outputs were all kept takes its own
+    from there."""
     if node.value is None and type(node.op) is Output and node.inputs[0].value is not None:
         node.value = node.inputs[0].value[node.op.index]
     return node.value is not None

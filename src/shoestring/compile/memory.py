@@ -1,10 +1,12 @@
 """memory: where each temporary buffer lies in the arena.
 
-A buffer lives from the step that writes it to the last that reads it. Two buffers that live at the same time must not
-overlap. Finding the smallest arena is bin packing in two dimensions (NP-hard); greedy placement in a good order comes
-close: the best of four orders is taken. The lower bound is the largest number of bytes alive at one step.
+A buffer lives from the step that writes it to the last that reads it. Two buffers that live at the
+same time must not overlap. Finding the smallest arena is bin packing in two dimensions (NP-hard);
+greedy placement in a good order comes close: the best of four orders is taken. The lower bound is
+the largest number of bytes alive at one step.
 
-    Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020 (greedy by size)
+    Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020
+    (greedy by size)
 """
 
 from __future__ import annotations

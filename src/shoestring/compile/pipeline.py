@@ -31,7 +31,8 @@ def plan(
 ) -> Plan:
     """The plan that computes `outputs` and the graph's stores on `device`.
 
-    has    tells whether the device has a kernel of some name; check: verify the draft after every pass
+    has    tells whether the device has a kernel of some name; check: verify the draft after every
+           pass
     """
     draft = Draft(graph, outputs)
     for run in PASSES:

@@ -4,10 +4,11 @@
     operand[i]  sizes and strides in elements;  offset[i]: elements from the root's first
     steps       positions that do work: everything but leaves, views and superseded stores
 
-Copies appear only where they must: a reshape that its strides do not allow; a kernel that wants its input contiguous;
-a view of a home that leaves the plan (the home is overwritten later); an output that would keep a larger buffer alive.
-A store takes over the step that feeds only it, so that the value is computed in the home itself. An elementwise step
-may do so even if it reads that home, at its own index only: no other view of it among its inputs.
+Copies appear only where they must: a reshape that its strides do not allow; a kernel that wants its
+input contiguous; a view of a home that leaves the plan (the home is overwritten later); an output
+that would keep a larger buffer alive. A store takes over the step that feeds only it, so that the
+value is computed in the home itself. An elementwise step may do so even if it reads that home, at
+its own index only: no other view of it among its inputs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def place(draft: Draft) -> Draft:
 
 
 def reachable(draft: Draft) -> set[int]:
-    """Positions that an output or a store needs. Every output of a node with several is written, used or not."""
+    """Positions that an output or a store needs. Every output of a node with several is written,
+    used or not."""
     stack, seen = [*draft.outputs, *draft.stores, *draft.leaves], set()
     while stack:
         i = stack.pop()

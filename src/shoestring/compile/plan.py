@@ -1,7 +1,8 @@
 """The plan: every step, every buffer and the exact peak, known before anything runs.
 
-A buffer is addressed as (base, byte offset). Base 0 is the arena; then one base per leaf, in the graph's order; then one
-per buffer that outlives the plan (outputs, and new homes). Printing a plan shows what will run, row by row.
+A buffer is addressed as (base, byte offset). Base 0 is the arena; then one base per leaf, in the
+graph's order; then one per buffer that outlives the plan (outputs, and new homes). Printing a plan
+shows what will run, row by row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Step:
     position       its position in the graph;  op, layer: what runs, and the layer that asked for it
     ins, outs      positions read and written;  reads, writes: their (base, byte offset)
     inputs, outputs  their operands;  specs: shapes for printing
-    kernels        the kernels, None when the op's reference runs;  places: (base, offset) of every kernel buffer
+    kernels        the kernels, None when the op's reference runs;  places: (base, offset) of every
+                   kernel buffer
     record         (base, offset) of a check's record;  home: the position of the home it overwrites
     dead           bytes whose life ends here
     """
@@ -68,8 +70,9 @@ class Step:
 class Plan:
     """steps in the order in which they run; point_of_no_return: the first that overwrites a home.
 
-    outputs[i] = (position, view of which root, strides, offset) tells how to make each asked value from its buffer.
-    external: (base, spec) of buffers that outlive the plan; leaves: specs of the inputs, base 1 + k each.
+    outputs[i] = (position, view of which root, strides, offset) tells how to make each asked value
+    from its buffer. external: (base, spec) of buffers that outlive the plan; leaves: specs of the
+    inputs, base 1 + k each.
     """
 
     device: str
@@ -126,7 +129,8 @@ class Plan:
             for row in rows
         ]
         lines.append(
-            f"{self.kernel_count()} kernels on {self.device}; arena {self.arena_bytes:,} bytes (lower bound "
+            f"{self.kernel_count()} kernels on {self.device}; "
+            f"arena {self.arena_bytes:,} bytes (lower bound "
             f"{self.lower_bound_bytes:,}), left behind {self.external_bytes:,}"
         )
         return "\n".join(lines)

@@ -1,10 +1,11 @@
 """schedule: in which order steps run.
 
-The order of creation, with two exceptions. A large update (a store, and the elementwise nodes that lead only to it)
-runs as soon as it can, so that its gradient's memory is free again. A small one runs last: until the first store a
-plan may fail or be interrupted and nothing has happened. Every store waits for all checks of data, and for all other
-readers of the value it overwrites; stores that wait for each other (a swap) are computed into memory of their own and
-written at the end: `late`.
+The order of creation, with two exceptions. A large update (a store, and the elementwise nodes that
+lead only to it) runs as soon as it can, so that its gradient's memory is free again. A small one
+runs last: until the first store a plan may fail or be interrupted and nothing has happened. Every
+store waits for all checks of data, and for all other readers of the value it overwrites; stores
+that wait for each other (a swap) are computed into memory of their own and written at the end:
+`late`.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def schedule(draft: Draft) -> Draft:
 
 
 def producers(draft: Draft, steps: set[int]) -> dict[int, frozenset[int]]:
-    """Which steps must have run before a position can be read. A check is one although it only looks."""
+    """Which steps must have run before a position can be read. A check is one although it only
+    looks."""
     found: dict[int, frozenset[int]] = {}
     for i in draft.topological():
         if i not in draft.root and i not in steps:
@@ -91,9 +93,10 @@ def reads_elsewhere(draft: Draft, store: int, home: int) -> bool:
 
 
 def hoisted(draft: Draft) -> dict[int, float]:
-    """{position that leads only to large updates: rank of the first of them}: one update is finished before the next
-    begins. Only what comes after the gradient (an `effect`, the version that zero_grad() forgot): the gradient itself is
-    computed in its turn, not before the forward pass."""
+    """{position that leads only to large updates: rank of the first of them}: one update is
+    finished before the next begins. Only what comes after the gradient (an `effect`, the version
+    that zero_grad() forgot): the gradient itself is computed in its turn, not before the forward
+    pass."""
     early = {s: draft.rank[s] for s in draft.stores if draft.specs[s].nbytes >= HOIST_BYTES}
     consumers = draft.consumers()
     for i in reversed(range(len(draft))):

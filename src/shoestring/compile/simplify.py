@@ -1,7 +1,8 @@
 """simplify: the same op on the same inputs is computed once.
 
-Random ops included (the same key gives the same numbers); stores and checks excluded. Positions that become unused are
-left for `schedule`, which never visits them. Bits do not change: one of two equal values is as good as the other.
+Random ops included (the same key gives the same numbers); stores and checks excluded. Positions
+that become unused are left for `schedule`, which never visits them. Bits do not change: one of two
+equal values is as good as the other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""verify: what must hold for every draft, asserted after each pass when SHOESTRING_CHECK=1 and always in tests."""
+"""verify: what must hold for every draft, asserted after each pass when SHOESTRING_CHECK=1 and
+always in tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Batches. Everything here is NumPy until a batch is handed out as tensors.
 
-Without shuffling, batches are slices of tensors made once: views, no copies. With it each epoch has another order, that
-depends only on the seed and the epoch, whatever else draws random numbers.
+Without shuffling, batches are slices of tensors made once: views, no copies. With it each epoch has
+another order, that depends only on the seed and the epoch, whatever else draws random numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ..variable import tensor
 
 
 class Dataset(Protocol):
-    """Anything with a length whose item k is one sample: an array, or a tuple of arrays and numbers."""
+    """Anything with a length whose item k is one sample: an array, or a tuple of arrays and
+    numbers."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, k: int) -> Any: ...
@@ -107,7 +108,9 @@ class DataLoader:
 
     def order(self) -> np.ndarray:
         seed = runtime.random.seed if self.seed is None else self.seed
-        generator = np.random.Generator(np.random.Philox(key=np.array([seed, 2**63 + self.epoch], np.uint64)))
+        generator = np.random.Generator(
+            np.random.Philox(key=np.array([seed, 2**63 + self.epoch], np.uint64))
+        )
         return generator.permutation(len(self.data))
 
     def slices(self, start: int, stop: int) -> list[Tensor]:

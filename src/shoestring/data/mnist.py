@@ -1,7 +1,8 @@
 """MNIST: 70,000 handwritten digits of 28x28 pixels (LeCun, Cortes and Burges, 1998).
 
-Looked for in SHOESTRING_DATA, then in the cache, then downloaded (checked by SHA-256). Without a network a small set of
-real digits that comes with scikit-learn stands in, and says so: 1,797 digits of 8x8 pixels, enlarged.
+Looked for in SHOESTRING_DATA, then in the cache, then downloaded (checked by SHA-256). Without a
+network a small set of real digits that comes with scikit-learn stands in, and says so: 1,797 digits
+of 8x8 pixels, enlarged.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def small_digits(reason: str) -> Digits:
             source=problem,
             error=DataError,
             cause="the small stand-in needs scikit-learn, which is not installed",
-            hint="pip install 'shoestring[data]', or set SHOESTRING_DATA to the folder that holds mnist.npz",
+            hint="pip install 'shoestring[data]', or set SHOESTRING_DATA to mnist.npz's folder",
         )
     print(
         f"MNIST is not here and {reason}: training on scikit-learn's 1,797 small digits instead",

@@ -1,7 +1,7 @@
 """Saving and loading weights: one .npz file, written whole or not at all.
 
-The file is written under another name beside its place, flushed to the disk, and renamed: a crash or a full disk leaves
-what was there before.
+The file is written under another name beside its place, flushed to the disk, and renamed: a crash
+or a full disk leaves what was there before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The intermediate representation: ops as classes, values as nodes. Knows no op, no device and no memory."""
+"""The intermediate representation: ops as classes, values as nodes. Knows no op, no device and no
+memory."""
 
 from .cases import Case
 from .dtypes import DTYPES, bool_, float32, float64, int32, int64, promote, promote_float, uint8

@@ -25,7 +25,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Case:
-    """One call of an op: input shapes, attributes, and per input the domain of values and the type."""
+    """One call of an op: input shapes, attributes, and per input the domain of values and the
+    type."""
 
     shapes: Sequence[tuple[int, ...]]
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Element types and how they combine.
 
-float32 computes. float64 exists on the `reference` device, for checking. int64, int32, uint8 and bool hold labels,
-indices, images and masks. Two types combine as in PyTorch: any float beats any integer; a Python number never widens.
+float32 computes. float64 exists on the `reference` device, for checking. int64, int32, uint8 and
+bool hold labels, indices, images and masks. Two types combine as in PyTorch: any float beats any
+integer; a Python number never widens.
 """
 
 from __future__ import annotations

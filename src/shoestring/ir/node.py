@@ -1,7 +1,8 @@
 """Specs, nodes, and `F`, which builds nodes. Names no op.
 
-A node is immutable as far as meaning goes: op(inputs). What changes is only whether its value is known. Everything
-that can differ between two runs of the same program (a learning rate, a random key, an offset into a data set) is the
+A node is immutable as far as meaning goes: op(inputs). What changes is only whether its value is
+known. Everything that can differ between two runs of the same program (a learning rate, a random
+key, an offset into a data set) is the
 *value of a leaf*, never an attribute, so it is never part of a plan's key.
 """
 
@@ -23,7 +24,8 @@ age = operator.attrgetter("serial")
 
 
 class Spec:
-    """Shape, type and device of one value. Interned: equal specs are the same object and hash by identity."""
+    """Shape, type and device of one value. Interned: equal specs are the same object and hash by
+    identity."""
 
     __slots__ = ("device", "dtype", "nbytes", "shape", "size")
     shape: Shape
@@ -48,8 +50,8 @@ class Spec:
 
 
 class Node:
-    """op(inputs). A leaf has op None and a value. With several outputs `spec` is a tuple, and each output that
-    somebody uses is a node of its own (see Output).
+    """op(inputs). A leaf has op None and a value. With several outputs `spec` is a tuple, and each
+    output that somebody uses is a node of its own (see Output).
 
     inputs      nodes, all older than this one
     needs_grad  a gradient can flow through here
@@ -61,7 +63,8 @@ class Node:
     spent       a backward() went through: its value is not worth keeping
     stale       the name of an overwritten state that this value was computed from
     refused     raises the error with which a check refused to compute it
-    layer       Location of the layer that built it;  line: the user's line, recorded for checks only
+    layer       Location of the layer that built it;  line: the user's line, recorded for checks
+                only
     """
 
     __slots__ = (
@@ -111,8 +114,8 @@ class Node:
 def leaf(
     value: Any, state: Any = None, source: Any = None, needs_grad: bool = False, device: str = ""
 ) -> Node:
-    """A node whose value is known. `value` has shape, dtype and strides (in bytes), as a NumPy array does; its
-    `device` attribute, or the argument, says where it is."""
+    """A node whose value is known. `value` has shape, dtype and strides (in bytes), as a NumPy
+    array does; its `device` attribute, or the argument, says where it is."""
     spec = Spec(tuple(value.shape), value.dtype, device or getattr(value, "device", None) or "cpu")
     node = Node(None, (), spec, needs_grad, value, state, source)
     if not value.flags.c_contiguous:
@@ -121,7 +124,8 @@ def leaf(
 
 
 class Output(Op):
-    """Output `index` of a node with several: a view, part of the graph's structure rather than of the registry."""
+    """Output `index` of a node with several: a view, part of the graph's structure rather than of
+    the registry."""
 
     kind, cheap_to_recompute, cases, strided = "view", True, (), True
     label = "output"
@@ -141,15 +145,17 @@ OUTPUTS = [Output(index) for index in range(16)]
 
 
 def output(node: Node, index: int) -> Node:
-    """The node of one output of a node with several. `node.value` holds all their values, once they are kept."""
+    """The node of one output of a node with several. `node.value` holds all their values, once they
+    are kept."""
     needs_grad = node.needs_grad and node.spec[index].dtype.kind == "f"
     value = None if node.value is None else node.value[index]
     return Node(OUTPUTS[index], (node,), node.spec[index], needs_grad, value)
 
 
 class _Builder:
-    """`F.conv2d(x, w, stride=(2, 2))` builds a node. Ops are interned by their attributes, and the result of `shape`
-    is remembered per (op, input specs). An op with several outputs gives a tuple of nodes."""
+    """`F.conv2d(x, w, stride=(2, 2))` builds a node. Ops are interned by their attributes, and the
+    result of `shape` is remembered per (op, input specs). An op with several outputs gives a tuple
+    of nodes."""
 
     grad_enabled = True
 
@@ -195,7 +201,8 @@ F = _Builder()
 
 
 def infer(op: Op, inputs: list[Spec]) -> Any:
-    """Specs of the outputs: asks the op's shape and type rules, which complain with these inputs as evidence."""
+    """Specs of the outputs: asks the op's shape and type rules, which complain with these inputs as
+    evidence."""
     names = op.parameters if op.arity is not None else [f"input {k}" for k in range(len(inputs))]
     before, errors.context.inputs = errors.context.inputs, tuple(zip(names, inputs, strict=False))
     try:
@@ -227,8 +234,9 @@ def infer(op: Op, inputs: list[Spec]) -> Any:
 
 
 def ancestry(roots: Iterable[Node], differentiable: bool = False) -> list[Node]:
-    """All ancestors of the roots, and the roots, by age. A node is younger than its inputs: a topological order.
-    differentiable: only where a gradient flows; a version of a state is a leaf then, computed or not."""
+    """All ancestors of the roots, and the roots, by age. A node is younger than its inputs: a
+    topological order. differentiable: only where a gradient flows; a version of a state is a leaf
+    then, computed or not."""
     seen = set(roots)
     stack = list(seen)
     while stack:

@@ -7,13 +7,16 @@
         stride: tuple[int, int] = (1, 1)                                              attributes
         cases = (Case(...), ...)
         def shape(self, x, w): ...                        the only place that complains about shapes
-        def reference(self, x, w): ...                    NumPy, float64-capable, short, slow, obvious
-        def gradient(self, F, dy, y, x, w): ...           builds nodes: one per input, None where there is none
-        def launch(self, device, inputs, outputs): ...    which kernels to run; None: the reference runs
+        def reference(self, x, w): ...                    NumPy, float64-capable, short, slow,
+        obvious
+        def gradient(self, F, dy, y, x, w): ...           builds nodes: one per input, None where
+        there is none
+        def launch(self, device, inputs, outputs): ...    which kernels to run; None: the reference
+        runs
         def cost(self, *shapes): ...                      flops and bytes
 
-Attributes are structure (strides, axes, shapes): hashable, part of a plan's key. A number that may change from step to
-step (a learning rate, an epsilon, a slope) is an *input*, never an attribute.
+Attributes are structure (strides, axes, shapes): hashable, part of a plan's key. A number that may
+change from step to step (a learning rate, an epsilon, a slope) is an *input*, never an attribute.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ Shape = tuple[int, ...]
 
 
 class Cost(NamedTuple):
-    """Work of one call: floating-point operations, and bytes read and written if nothing is cached."""
+    """Work of one call: floating-point operations, and bytes read and written if nothing is
+    cached."""
 
     flops: float
     bytes: float
@@ -48,13 +52,17 @@ class Op:
                        reduce  fewer elements come out       kernel  anchors a kernel of its own
                        random  depends on a key              effect  changes a state
                        copy    the same elements, made contiguous (one op of the registry)
-                       check   its first input passes through; a bad value ends the plan before anything is stored
-    outputs            how many outputs; above 1, `shape` and `dtype` return tuples, and so are dy and y in `gradient`
+                       check   its first input passes through; a bad value ends the plan before
+                               anything is stored
+    outputs            how many outputs; above 1, `shape` and `dtype` return tuples, and so are dy
+                       and y in `gradient`
     cheap_to_recompute recomputing costs about as much as reading the result back
     inplace            the output may take the memory of an input with the same shape and type
-    strided            its kernels read inputs at any strides; otherwise the compiler hands them contiguous ones
+    strided            its kernels read inputs at any strides; otherwise the compiler hands them
+                       contiguous ones
     batch_axis         method, see below
-    tolerance          method: allowed error of float32 against the float64 reference, relative to the largest value
+    tolerance          method: allowed error of float32 against the float64 reference, relative to
+                       the largest value
     """
 
     name: ClassVar[str] = ""
@@ -116,7 +124,8 @@ class Op:
         OPS[cls.name] = cls
 
     def dtype(self, *dtypes: np.dtype) -> Any:
-        """Types of the outputs from those of the inputs; the only place that complains about types."""
+        """Types of the outputs from those of the inputs; the only place that complains about
+        types."""
         return dtypes[0] if self.outputs == 1 else (dtypes[0],) * self.outputs
 
     def terms(self, *shapes: Shape) -> int:
@@ -124,7 +133,8 @@ class Op:
         return 1
 
     def tolerance(self, *shapes: Shape) -> float:
-        """A sum of n terms in float32 is off by at most about n roundings of the largest partial sum."""
+        """A sum of n terms in float32 is off by at most about n roundings of the largest partial
+        sum."""
         return float(np.finfo(np.float32).eps) * (8 + self.terms(*shapes))
 
     def attributes(self) -> dict[str, Any]:
@@ -143,11 +153,13 @@ class Op:
 
 # batch_axis(self, axes, *shapes) -> axis of the batch in the output, or
 #   None    the output does not depend on the batch
-#   SUM     the output is a sum over samples: parts computed from parts of the batch add up to the whole
+# SUM     the output is a sum over samples: parts computed from parts of the batch add up to the
+# whole
 #   MIXED   samples influence each other: the batch cannot be split here
 # `axes[i]` is the batch axis of input i (None: free of it). Several outputs: a tuple.
 def batch_leads(op: Op, axes: tuple, *shapes: Shape) -> Any:
-    """The common rule: axis 0 of the first input is the batch and stays axis 0; the other inputs are free of it."""
+    """The common rule: axis 0 of the first input is the batch and stays axis 0; the other inputs
+    are free of it."""
     if all(a is None for a in axes):
         found = None
     else:

@@ -11,7 +11,8 @@ from ..tensor import Tensor
 
 
 class MnistCNN(Module):
-    """Two convolutions with batch normalisation and pooling, one linear layer.  x: [N, 1, 28, 28] -> [N, 10]"""
+    """Two convolutions with batch normalisation and pooling, one linear layer.  x: [N, 1, 28, 28]
+    -> [N, 10]"""
 
     def __init__(self) -> None:
         self.conv1 = Conv2D(1, 16, 3)

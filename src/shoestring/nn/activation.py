@@ -1,4 +1,5 @@
-"""Activations: functions, and layers that call them. All are elementwise but softmax; formulas in ops/elementwise.py."""
+"""Activations: functions, and layers that call them. All are elementwise but softmax; formulas in
+ops/elementwise.py."""
 
 from __future__ import annotations
 

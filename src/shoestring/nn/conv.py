@@ -34,8 +34,8 @@ def pair(value: Any, name: str, least: int) -> tuple[int, int]:
 
 
 def padding_of(padding: Any, H: int, W: int, R: int, S: int, stride: tuple[int, int]) -> tuple:
-    """((top, bottom), (left, right)). "same" gives outputs of ceil(size / stride), the odd pixel at the end (the rule of
-    TensorFlow); "valid" is no padding."""
+    """((top, bottom), (left, right)). "same" gives outputs of ceil(size / stride), the odd pixel at
+    the end (the rule of TensorFlow); "valid" is no padding."""
     if padding == "valid":
         return (0, 0), (0, 0)
     if padding == "same":
@@ -65,11 +65,13 @@ def conv2d(
     padding: Pair | str = 0,
     dilation: Pair = 1,
 ) -> Tensor:
-    """y[n,k,p,q] = bias[k] + sum_{c,r,s} x[n, c, p*stride + r - padding, q*stride + s - padding] * weight[k,c,r,s]
+    """y[n,k,p,q] = bias[k] + sum_{c,r,s} x[n, c, p*stride + r - padding, q*stride + s - padding] *
+    weight[k,c,r,s]
 
     x        [N, C, H, W];  weight: [K, C, R, S];  bias: [K] or None
     stride   step between windows, one number or (vertical, horizontal)
-    padding  zeros around the image: a number, two, "valid" (0) or "same" (output sizes ceil(size / stride))
+    padding  zeros around the image: a number, two, "valid" (0) or "same" (output sizes ceil(size /
+             stride))
     returns  [N, K, P, Q], P = (H + padding above and below - R) // stride + 1
     """
     if pair(dilation, "dilation", 1) != (1, 1):
@@ -92,7 +94,8 @@ def conv2d(
 
 
 class Conv2D(Module):
-    """conv2d with a weight [out_channels, in_channels, R, S] (Kaiming normal) and a bias [out_channels] (zeros)."""
+    """conv2d with a weight [out_channels, in_channels, R, S] (Kaiming normal) and a bias
+    [out_channels] (zeros)."""
 
     def __init__(
         self,

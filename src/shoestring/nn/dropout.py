@@ -10,7 +10,8 @@ from .module import Module
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Zero each element with probability p and scale the others by 1 / (1 - p), so that the mean stays.
+    """Zero each element with probability p and scale the others by 1 / (1 - p), so that the mean
+    stays.
 
     x   any shape;  p: from 0 (x itself) to 1 (zeros);  training: False gives x itself
     The mask depends on ss.seed and the number of draws before; recomputation sees the same one.

@@ -1,7 +1,10 @@
-"""Initial weights. Drawn on the host by a counter-based generator from `ss.seed`, so the same on every device.
+"""Initial weights. Drawn on the host by a counter-based generator from `ss.seed`, so the same on
+every device.
 
-    Kaiming   std = sqrt(2 / fan_in): keeps the variance of signals through ReLU layers (He et al., 2015)
-    Xavier    std = sqrt(2 / (fan_in + fan_out)): for tanh and linear layers (Glorot and Bengio, 2010)
+    Kaiming   std = sqrt(2 / fan_in): keeps the variance of signals through ReLU layers (He et al.,
+              2015)
+    Xavier    std = sqrt(2 / (fan_in + fan_out)): for tanh and linear layers (Glorot and Bengio,
+              2010)
 
 fan_in: how many inputs one output sums over, [out, in, ...] -> in * ...; fan_out likewise.
 """

@@ -11,7 +11,8 @@ from .module import Module
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x @ weight.T + bias.  x: [..., in];  weight: [out, in];  bias: [out] or None;  returns [..., out]"""
+    """x @ weight.T + bias.  x: [..., in];  weight: [out, in];  bias: [out] or None;  returns [...,
+    out]"""
     if x.ndim < 2:
         fail(
             "shape/linear.rank",
@@ -36,7 +37,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(Module):
-    """linear with a weight [out_features, in_features] (Kaiming normal) and a bias [out_features] (zeros)."""
+    """linear with a weight [out_features, in_features] (Kaiming normal) and a bias [out_features]
+    (zeros)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         for name, count in (("in_features", in_features), ("out_features", out_features)):

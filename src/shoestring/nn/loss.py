@@ -87,7 +87,8 @@ def cross_entropy(
 
 
 def checked(labels: Tensor, C: int, ignore: int) -> Node:
-    """Labels that are data are checked now, on the user's own line; others by the plan, before it stores anything."""
+    """Labels that are data are checked now, on the user's own line; others by the plan, before it
+    stores anything."""
     node = labels.node
     if node.value is None or node.source:
         return runtime.guarded(

@@ -7,9 +7,10 @@
         def forward(self, x):
             return self.fc(ss.flatten(x))
 
-What is assigned to an attribute (alone, or in a list, tuple or dict) belongs to the module under that attribute's name.
-Every module has a Location, a name and the parent's Location, so that errors can say `layer block.0.conv` without the
-root ever being called, and without a node keeping a module alive.
+What is assigned to an attribute (alone, or in a list, tuple or dict) belongs to the module under
+that attribute's name. Every module has a Location, a name and the parent's Location, so that errors
+can say `layer block.0.conv` without the root ever being called, and without a node keeping a module
+alive.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Module:
         if isinstance(value, (Module, Variable, list, tuple, dict)) and name != "_location":
             adopt(value, name, self.location)
 
-    # ---- what it is made of ------------------------------------------------------------------------------------------
+    # ---- what it is made of ----------------------------------------------------------------------
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """(path, module) of this module (path "") and all in it, each once."""
         for path, value in walk(self, prefix):
@@ -108,7 +109,7 @@ class Module:
     def buffers(self) -> list[Variable]:
         return [b for _, b in self.named_buffers()]
 
-    # ---- modes -------------------------------------------------------------------------------------------------------
+    # ---- modes -----------------------------------------------------------------------------------
     def train(self, mode: bool = True) -> Module:
         """Training mode (or, with False, evaluation mode) for this module and all in it."""
         for module in self.modules():
@@ -145,13 +146,15 @@ class Module:
         runtime.session.structure += 1
         return self
 
-    # ---- saving ------------------------------------------------------------------------------------------------------
+    # ---- saving ----------------------------------------------------------------------------------
     def state_dict(self) -> dict[str, np.ndarray]:
-        """{path: snapshot} of all parameters and buffers: copies, which training does not change."""
+        """{path: snapshot} of all parameters and buffers: copies, which training does not
+        change."""
         return {path: variable.numpy() for path, variable in self.named_variables()}
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Take over values saved by state_dict(). If something does not fit, nothing changes and the error lists it all.
+        """Take over values saved by state_dict(). If something does not fit, nothing changes and
+        the error lists it all.
 
         strict: names must match exactly; otherwise only shapes of common names must.
         """
@@ -239,7 +242,8 @@ def parameters(thing: Any) -> list[Parameter]:
 
 
 class Sequential(Module):
-    """Modules one after the other: Sequential(a, b)(x) = b(a(x)). Any function of a tensor may stand among them."""
+    """Modules one after the other: Sequential(a, b)(x) = b(a(x)). Any function of a tensor may
+    stand among them."""
 
     def __init__(self, *modules: Callable) -> None:
         for k, module in enumerate(modules):

@@ -1,8 +1,10 @@
-"""Batch normalisation (Ioffe and Szegedy, 2015): y = (x - mean) / sqrt(variance + eps) * weight + bias, per channel.
+"""Batch normalisation (Ioffe and Szegedy, 2015): y = (x - mean) / sqrt(variance + eps) * weight +
+bias, per channel.
 
-In training mean and variance are the batch's (a reduction, ops/norm.*), and the running ones move towards them by
-`momentum`, the variance unbiased (n / (n - 1)); in evaluation the running ones are used. The rest is elementwise, so
-that the compiler can join it to its neighbours. The running variance starts at 1.
+In training mean and variance are the batch's (a reduction, ops/norm.*), and the running ones move
+towards them by `momentum`, the variance unbiased (n / (n - 1)); in evaluation the running ones are
+used. The rest is elementwise, so that the compiler can join it to its neighbours. The running
+variance starts at 1.
 """
 
 from __future__ import annotations

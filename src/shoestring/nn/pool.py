@@ -31,7 +31,8 @@ def max_pool2d(
     """Largest value of each window; the first among equals, and NaN wins.
 
     x               [N, C, H, W]
-    kernel_size, stride, padding   one number or (vertical, horizontal); stride None: the kernel's size
+    kernel_size, stride, padding   one number or (vertical, horizontal); stride None: the kernel's
+    size
     ceil_mode       the last window may reach over the edge
     return_indices  also the places of the maxima, int64 [N, C, P, Q], as h*W + w
     """
@@ -47,7 +48,8 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """Mean of each window of x [N, C, H, W]; count_include_pad: padding counts as zeros (see max_pool2d for the rest)."""
+    """Mean of each window of x [N, C, H, W]; count_include_pad: padding counts as zeros (see
+    max_pool2d for the rest)."""
     return wrap(
         F.avg_pool2d(
             x.node,

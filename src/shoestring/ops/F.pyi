@@ -16,7 +16,8 @@ def conv2d(
     stride: tuple[int, int] = (1, 1),
     padding: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0)),
 ) -> Node:
-    """y[n,k,p,q] = sum_{c,r,s} x[n, c, p*stride_0 + r - top, q*stride_1 + s - left] * w[k,c,r,s], x being 0 outside."""
+    """y[n,k,p,q] = sum_{c,r,s} x[n, c, p*stride_0 + r - top, q*stride_1 + s - left] * w[k,c,r,s], x
+    being 0 outside."""
 def conv2d_input_grad(
     dy: Node,
     w: Node,
@@ -25,7 +26,8 @@ def conv2d_input_grad(
     padding: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0)),
     x_shape: tuple[int, ...] = (),
 ) -> Node:
-    """dx[n,c,h,w] = sum_{k,r,s} dy[n,k,p,q] * w[k,c,r,s] over all p, q with p*stride + r - top = h (and so for w)."""
+    """dx[n,c,h,w] = sum_{k,r,s} dy[n,k,p,q] * w[k,c,r,s] over all p, q with p*stride + r - top = h
+    (and so for w)."""
 def conv2d_weight_grad(
     dy: Node,
     x: Node,
@@ -34,7 +36,8 @@ def conv2d_weight_grad(
     padding: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0)),
     w_shape: tuple[int, ...] = (),
 ) -> Node:
-    """dw[k,c,r,s] = sum_{n,p,q} dy[n,k,p,q] * x[n, c, p*stride_0 + r - top, q*stride_1 + s - left]"""
+    """dw[k,c,r,s] = sum_{n,p,q} dy[n,k,p,q] * x[n, c, p*stride_0 + r - top, q*stride_1 + s -
+    left]"""
 
 
 # ---- copy ----
@@ -159,7 +162,8 @@ def cross_entropy(
     *,
     ignore_index: int = -100,
 ) -> tuple[Node, Node]:
-    """loss_n = -sum_c t[n,c] log softmax(x)[n,c],  t[n,c] = w[c] ((1-s) 1[c = label_n] + s/C);  weight_n = w[label_n]."""
+    """loss_n = -sum_c t[n,c] log softmax(x)[n,c],  t[n,c] = w[c] ((1-s) 1[c = label_n] + s/C);
+    weight_n = w[label_n]."""
 def cross_entropy_grad(
     dloss: Node,
     logits: Node,
@@ -178,7 +182,8 @@ def softmax(x: Node, *, axis: int = 0) -> Node:
 
 # ---- matmul ----
 def matmul(a: Node, b: Node, *, transpose_a: bool = False, transpose_b: bool = False) -> Node:
-    """y[..., m, n] = sum_k A[..., m, k] * B[..., k, n], A = a or its transpose, B = b or its transpose."""
+    """y[..., m, n] = sum_k A[..., m, k] * B[..., k, n], A = a or its transpose, B = b or its
+    transpose."""
 
 
 # ---- norm ----
@@ -196,7 +201,8 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Node:
-    """y[n,c,p,q] = sum over the window of x / number of its elements (padding counted if count_include_pad)"""
+    """y[n,c,p,q] = sum over the window of x / number of its elements (padding counted if
+    count_include_pad)"""
 def avg_pool2d_grad(
     dy: Node,
     *,
@@ -216,7 +222,8 @@ def max_pool2d(
     padding: tuple[int, int] = (0, 0),
     ceil_mode: bool = False,
 ) -> tuple[Node, Node]:
-    """y[n,c,p,q] = max over the window of x;  position = h*W + w of the first place with that value."""
+    """y[n,c,p,q] = max over the window of x;  position = h*W + w of the first place with that
+    value."""
 def max_pool2d_gather(g: Node, position: Node) -> Node:
     """y[n,c,p,q] = g[n, c, position[n,c,p,q]], the last two axes of g taken as one"""
 def max_pool2d_grad(dy: Node, position: Node, *, x_shape: tuple[int, ...] = ()) -> Node:
@@ -286,7 +293,8 @@ def check_finite(
     what: str = 'value',
     hint: str = 'a smaller learning rate, or clip_grad_norm_ with a smaller max_norm',
 ) -> Node:
-    """y = x; error if x holds a NaN or an infinity. what: how the message calls x, such as "gradient of conv1.weight"."""
+    """y = x; error if x holds a NaN or an infinity. what: how the message calls x, such as
+    "gradient of conv1.weight"."""
 def check_index(
     x: Node,
     *,

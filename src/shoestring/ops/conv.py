@@ -4,9 +4,10 @@
     conv2d_input_grad   dx = what dy says about x
     conv2d_weight_grad  dw = what dy says about w
 
-Each is linear in both of its tensors, and the gradient of any one is built from the other two. Sizes: x[N,C,H,W],
-w[K,C,R,S], y[N,K,P,Q] with P = (H + top + bottom - R) // stride + 1. Kernels: conv.cpp, under the same names.
-Padding is ((top, bottom), (left, right)): the user's "same" and "valid" are resolved in nn/conv.py. No dilation, no groups.
+Each is linear in both of its tensors, and the gradient of any one is built from the other two.
+Sizes: x[N,C,H,W], w[K,C,R,S], y[N,K,P,Q] with P = (H + top + bottom - R) // stride + 1. Kernels:
+conv.cpp, under the same names. Padding is ((top, bottom), (left, right)): the user's "same" and
+"valid" are resolved in nn/conv.py. No dilation, no groups.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class Conv(Op):
         return np.pad(x, ((0, 0), (0, 0), *self.padding))
 
     def taps(self, R: int, S: int, P: int, Q: int):
-        """(r, s, the view of padded x that meets tap r, s): the one place that knows the geometry."""
+        """(r, s, the view of padded x that meets tap r, s): the one place that knows the
+        geometry."""
         a, b = self.stride
         for r in range(R):
             for s in range(S):
@@ -69,7 +71,8 @@ class Conv(Op):
     def run(
         self, entry: str, device: str, inputs, outputs, x: Shape, w: Shape, y: Shape, *spaces: int
     ):
-        """One kernel; integers N C H W K R S P Q, stride, top and left padding. spaces: floats of each workspace."""
+        """One kernel; integers N C H W K R S P Q, stride, top and left padding. spaces: floats of
+        each workspace."""
         if device != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
@@ -79,8 +82,8 @@ class Conv(Op):
         )
 
     def unfolded(self, x: Shape, w: Shape, y: Shape) -> int:
-        """Floats of the copy of x with its padding, columns sorted by their remainder of the stride (see conv.cpp); 0 where
-        x itself will do."""
+        """Floats of the copy of x with its padding, columns sorted by their remainder of the stride
+        (see conv.cpp); 0 where x itself will do."""
         if self.padding == NONE and self.stride[1] == 1:
             return 0
         rows = (y[2] - 1) * self.stride[0] + w[2]
@@ -89,13 +92,15 @@ class Conv(Op):
 
 
 def packed(K: int, terms: int) -> int:
-    """Floats of a weight matrix cut into panels of at most 8 rows, and of the offsets (int64) of its taps."""
+    """Floats of a weight matrix cut into panels of at most 8 rows, and of the offsets (int64) of
+    its taps."""
     return (K + 7) // 8 * 8 * terms + 2 * terms
 
 
 @dataclass(frozen=True, eq=False)
 class Conv2D(Conv):
-    """y[n,k,p,q] = sum_{c,r,s} x[n, c, p*stride_0 + r - top, q*stride_1 + s - left] * w[k,c,r,s], x being 0 outside."""
+    """y[n,k,p,q] = sum_{c,r,s} x[n, c, p*stride_0 + r - top, q*stride_1 + s - left] * w[k,c,r,s], x
+    being 0 outside."""
 
     name = "conv2d"
     stride: tuple[int, int] = (1, 1)
@@ -119,7 +124,8 @@ class Conv2D(Conv):
                 "shape/conv2d.channels",
                 f"input has {x[1]} channels, weight expects {w[1]}",
                 expected=f"weight {[w[0], x[1], *w[2:]]}, got {list(w)}",
-                hint=f"Conv2D(in_channels={x[1]}, out_channels={w[0]}, kernel_size={w[2] if w[2] == w[3] else w[2:]})",
+                hint=f"Conv2D(in_channels={x[1]}, out_channels={w[0]}, "
+                f"kernel_size={w[2] if w[2] == w[3] else w[2:]})",
             )
         y = self.sizes(x, w)
         if min(y[2:]) < 1:
@@ -145,7 +151,8 @@ class Conv2D(Conv):
         return y
 
     def gradient(self, F, dy, y, x, w):
-        """y is a sum of products x*w: dx collects dy*w over every place where x was used, dw collects dy*x."""
+        """y is a sum of products x*w: dx collects dy*w over every place where x was used, dw
+        collects dy*x."""
         a = dict(stride=self.stride, padding=self.padding)
         return F.conv2d_input_grad(dy, w, x_shape=x.shape, **a), F.conv2d_weight_grad(
             dy, x, w_shape=w.shape, **a
@@ -171,7 +178,8 @@ class Conv2D(Conv):
 
 @dataclass(frozen=True, eq=False)
 class Conv2DInputGrad(Conv):
-    """dx[n,c,h,w] = sum_{k,r,s} dy[n,k,p,q] * w[k,c,r,s] over all p, q with p*stride + r - top = h (and so for w)."""
+    """dx[n,c,h,w] = sum_{k,r,s} dy[n,k,p,q] * w[k,c,r,s] over all p, q with p*stride + r - top = h
+    (and so for w)."""
 
     name = "conv2d_input_grad"
     stride: tuple[int, int] = (1, 1)
@@ -209,7 +217,8 @@ class Conv2DInputGrad(Conv):
         return dx[:, :, top : top + H, left : left + W]
 
     def gradient(self, F, g, dx, dy, w):
-        """Linear in dy (its adjoint is conv2d with w) and in w (a product g*dy per use, which weight_grad collects)."""
+        """Linear in dy (its adjoint is conv2d with w) and in w (a product g*dy per use, which
+        weight_grad collects)."""
         a = dict(stride=self.stride, padding=self.padding)
         return F.conv2d(g, w, **a), F.conv2d_weight_grad(dy, g, w_shape=w.shape, **a)
 
@@ -234,7 +243,8 @@ class Conv2DInputGrad(Conv):
 
 @dataclass(frozen=True, eq=False)
 class Conv2DWeightGrad(Conv):
-    """dw[k,c,r,s] = sum_{n,p,q} dy[n,k,p,q] * x[n, c, p*stride_0 + r - top, q*stride_1 + s - left]"""
+    """dw[k,c,r,s] = sum_{n,p,q} dy[n,k,p,q] * x[n, c, p*stride_0 + r - top, q*stride_1 + s -
+    left]"""
 
     name = "conv2d_weight_grad"
     stride: tuple[int, int] = (1, 1)
@@ -270,7 +280,8 @@ class Conv2DWeightGrad(Conv):
         return dw
 
     def gradient(self, F, g, dw, dy, x):
-        """Linear in dy (its adjoint is conv2d of x with g) and in x (dy*g per use, which input_grad collects)."""
+        """Linear in dy (its adjoint is conv2d of x with g) and in x (dy*g per use, which input_grad
+        collects)."""
         a = dict(stride=self.stride, padding=self.padding)
         return F.conv2d(x, g, **a), F.conv2d_input_grad(dy, g, x_shape=x.shape, **a)
 

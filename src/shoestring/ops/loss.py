@@ -2,7 +2,8 @@
 
     softmax        y = exp(x - max) / sum exp(x - max)
     log_softmax    y = x - max - log sum exp(x - max)
-    cross_entropy  losses and sample weights; the mean or sum over samples is taken outside (nn/loss.py)
+    cross_entropy  losses and sample weights; the mean or sum over samples is taken outside
+                   (nn/loss.py)
 
 Subtracting the largest value changes nothing but keeps exp() from overflowing. Kernels: loss.cpp.
 """
@@ -78,8 +79,8 @@ class Softmax(AlongAxis):
         return e / e.sum(self.axis, keepdims=True)
 
     def gradient(self, F, dy, y, x):
-        """dy_j/dx_i = y_j (1[i=j] - y_i), so dx_i = y_i (dy_i - sum_j dy_j y_j): the second term is what the common
-        denominator gives back."""
+        """dy_j/dx_i = y_j (1[i=j] - y_i), so dx_i = y_i (dy_i - sum_j dy_j y_j): the second term is
+        what the common denominator gives back."""
         weighted = F.mul(dy, y)
         total = F.sum(weighted, axes=(self.axis,), keepdims=True)
         return (F.sub(weighted, F.mul(y, total)),)
@@ -107,7 +108,8 @@ class LogSoftmax(AlongAxis):
 
 
 class OverClasses(Op):
-    """What cross entropy and its gradient share: logits [N, C, ...], labels [N, ...], weight [C], smoothing []."""
+    """What cross entropy and its gradient share: logits [N, C, ...], labels [N, ...], weight [C],
+    smoothing []."""
 
     kind, cheap_to_recompute = "kernel", False
     constant_inputs = ("weight", "smoothing")  # settings: no gradient flows to them, as in PyTorch
@@ -139,7 +141,8 @@ class OverClasses(Op):
             )
 
     def parts(self, logits, labels, weight, smoothing):
-        """What both references need: log-probabilities, one-hot targets with smoothing and weights, kept samples."""
+        """What both references need: log-probabilities, one-hot targets with smoothing and weights,
+        kept samples."""
         C = logits.shape[1]
         kept = (labels != self.ignore_index) & (labels >= 0) & (labels < C)
         at = np.where(kept, labels, 0)
@@ -163,9 +166,11 @@ class OverClasses(Op):
 
 @dataclass(frozen=True, eq=False)
 class CrossEntropy(OverClasses):
-    """loss_n = -sum_c t[n,c] log softmax(x)[n,c],  t[n,c] = w[c] ((1-s) 1[c = label_n] + s/C);  weight_n = w[label_n].
+    """loss_n = -sum_c t[n,c] log softmax(x)[n,c],  t[n,c] = w[c] ((1-s) 1[c = label_n] + s/C);
+    weight_n = w[label_n].
 
-    Both are 0 where label_n = ignore_index. A label outside [0, C) counts as ignored: `check_index` reports it."""
+    Both are 0 where label_n = ignore_index. A label outside [0, C) counts as ignored: `check_index`
+    reports it."""
 
     name, outputs = "cross_entropy", 2
     ignore_index: int = -100
@@ -217,8 +222,9 @@ class CrossEntropy(OverClasses):
         return -terms.sum(1), counts.astype(logits.dtype)
 
     def gradient(self, F, dy, y, logits, labels, weight, smoothing):
-        """loss_n = -sum_c t_c (x_c - log sum exp x), so dx_c = dloss_n (softmax_c sum_j t_j - t_c): the first term is
-        what every logit adds to the normaliser, the second what the target takes. Sample weights do not depend on x."""
+        """loss_n = -sum_c t_c (x_c - log sum exp x), so dx_c = dloss_n (softmax_c sum_j t_j - t_c):
+        the first term is what every logit adds to the normaliser, the second what the target takes.
+        Sample weights do not depend on x."""
         if dy[0] is None:
             return None, None, None, None
         return (
@@ -296,8 +302,9 @@ class CrossEntropyGrad(OverClasses):
             return np.where(kept, np.expand_dims(dloss, 1) * slope, 0)
 
     def gradient(self, F, g, dx, dloss, logits, labels, weight, smoothing):
-        """dx = dloss * slope(x). In dloss it is linear: ddloss_n = sum_c g_c slope_c. In x only the softmax p moves:
-        dx_c = dloss T p_c - ..., T = sum_j t_j, and p's own rule gives dloss T p_i (g_i - sum_c g_c p_c)."""
+        """dx = dloss * slope(x). In dloss it is linear: ddloss_n = sum_c g_c slope_c. In x only the
+        softmax p moves: dx_c = dloss T p_c - ..., T = sum_j t_j, and p's own rule gives dloss T p_i
+        (g_i - sum_c g_c p_c)."""
         one = F.cross_entropy_grad(
             ones(F, dloss), logits, labels, weight, smoothing, ignore_index=self.ignore_index
         )
@@ -309,7 +316,8 @@ class CrossEntropyGrad(OverClasses):
         return ddloss, F.mul(F.mul(p, inner), total), None, None, None
 
     def mass(self, F, labels, weight, smoothing, logits):
-        """T_n = sum_c t[n,c] = (1-s) w[label_n] + s mean(w), 0 where ignored: from cross_entropy's second output."""
+        """T_n = sum_c t[n,c] = (1-s) w[label_n] + s mean(w), 0 where ignored: from cross_entropy's
+        second output."""
         _, counts = F.cross_entropy(
             logits, labels, weight, smoothing, ignore_index=self.ignore_index
         )

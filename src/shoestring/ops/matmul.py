@@ -1,7 +1,8 @@
 """Matrix product, batched, either operand transposed: y = op(a) @ op(b).
 
-Leading axes broadcast as in NumPy. Bilinear, so its gradients are matrix products of its own kind. The kernel takes any
-strides of the last two axes: a transposed view costs no copy. Kernel: matmul.cpp. Vectors are handled by Tensor.__matmul__.
+Leading axes broadcast as in NumPy. Bilinear, so its gradients are matrix products of its own kind.
+The kernel takes any strides of the last two axes: a transposed view costs no copy. Kernel:
+matmul.cpp. Vectors are handled by Tensor.__matmul__.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ MAX_BATCH_AXES = 6
 
 @dataclass(frozen=True, eq=False)
 class MatMul(Op):
-    """y[..., m, n] = sum_k A[..., m, k] * B[..., k, n], A = a or its transpose, B = b or its transpose."""
+    """y[..., m, n] = sum_k A[..., m, k] * B[..., k, n], A = a or its transpose, B = b or its
+    transpose."""
 
     name, kind, cheap_to_recompute, strided = "matmul", "kernel", False, True
     transpose_a: bool = False
@@ -92,8 +94,9 @@ class MatMul(Op):
         )
 
     def gradient(self, F, dy, y, a, b):
-        """With A = op(a), B = op(b): dA = dy @ B^T and dB = A^T @ dy; the transposes of a and b swap the factors. Where
-        leading axes were broadcast the gradient is summed over them (autodiff does that)."""
+        """With A = op(a), B = op(b): dA = dy @ B^T and dB = A^T @ dy; the transposes of a and b
+        swap the factors. Where leading axes were broadcast the gradient is summed over them
+        (autodiff does that)."""
         ta, tb = self.transpose_a, self.transpose_b
         da = (
             F.matmul(b, dy, transpose_a=tb, transpose_b=True)
@@ -138,5 +141,6 @@ def spread(operand, lead: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def packed_bytes(M: int, N: int, K: int) -> int:
-    """Workspace: both matrices repacked into panels, rounded up to whole panels of at most 64 rows or columns."""
+    """Workspace: both matrices repacked into panels, rounded up to whole panels of at most 64 rows
+    or columns."""
     return 4 * K * (M + N + 128)

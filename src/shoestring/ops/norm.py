@@ -1,9 +1,11 @@
 """Mean and variance over some axes in one op: what normalisation layers need of a batch.
 
-    mean = sum x / M,  variance = sum (x - mean)^2 / M  (biased), M = number of elements reduced; axes stay, with size 1.
+    mean = sum x / M,  variance = sum (x - mean)^2 / M  (biased), M = number of elements reduced;
+                       axes stay, with size 1.
 
-The variance is of distances from the mean, never E[x^2] - E[x]^2, which loses everything when the mean is large.
-Normalising itself is elementwise (`scale_shift`), so that it can join its neighbours. Kernel: norm.cpp.
+The variance is of distances from the mean, never E[x^2] - E[x]^2, which loses everything when the
+mean is large. Normalising itself is elementwise (`scale_shift`), so that it can join its
+neighbours. Kernel: norm.cpp.
 """
 
 from __future__ import annotations
@@ -66,8 +68,9 @@ class Moments(Op):
         return mean, ((x - mean) ** 2).mean(self.axes, keepdims=True)
 
     def gradient(self, F, dy, y, x):
-        """mean: every x has the weight 1/M. variance: d/dx_i sum_j (x_j - mean)^2 / M = 2 (x_i - mean) / M, as the
-        distances from the mean add up to 0, so that the mean's own change contributes nothing."""
+        """mean: every x has the weight 1/M. variance: d/dx_i sum_j (x_j - mean)^2 / M = 2 (x_i -
+        mean) / M, as the distances from the mean add up to 0, so that the mean's own change
+        contributes nothing."""
         dmean, dvariance = dy
         share = leaf(np.asarray(1 / self.count(x.shape), x.dtype), device=x.device)
         double = leaf(np.asarray(2 / self.count(x.shape), x.dtype), device=x.device)

@@ -1,12 +1,14 @@
 """2-D pooling: the largest value or the mean of each window.
 
-    max_pool2d       y = max over the window, and where it was found (flat h*W + w): the first among equals; NaN wins
+    max_pool2d       y = max over the window, and where it was found (flat h*W + w): the first among
+                     equals; NaN wins
     max_pool2d_grad  dx = dy, sent to those places (windows that overlap add up)
     max_pool2d_gather   its adjoint: g read at those places
     avg_pool2d       y = mean over the window;  avg_pool2d_grad: its adjoint
 
-Windows [kernel] move by [stride] over x[N,C,H,W] with [padding] on each side. ceil_mode: the last window may reach over
-the edge, if it starts inside the image or its leading padding (PyTorch's rule). Kernels: pool.cpp.
+Windows [kernel] move by [stride] over x[N,C,H,W] with [padding] on each side. ceil_mode: the last
+window may reach over the edge, if it starts inside the image or its leading padding (PyTorch's
+rule). Kernels: pool.cpp.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Pool(Op):
 
 @dataclass(frozen=True, eq=False)
 class MaxPool2D(Pool):
-    """y[n,c,p,q] = max over the window of x;  position = h*W + w of the first place with that value."""
+    """y[n,c,p,q] = max over the window of x;  position = h*W + w of the first place with that
+    value."""
 
     name, outputs = "max_pool2d", 2
     kernel: Pair = (2, 2)
@@ -138,7 +141,8 @@ class MaxPool2D(Pool):
         return y, position
 
     def gradient(self, F, dy, y, x):
-        """Near x the maximum stays where it is: y moves as that one element does, so dy goes there and nowhere else."""
+        """Near x the maximum stays where it is: y moves as that one element does, so dy goes there
+        and nowhere else."""
         return (None if dy[0] is None else F.max_pool2d_grad(dy[0], y[1], x_shape=x.shape),)
 
     def launch(self, device, inputs, outputs):
@@ -278,7 +282,8 @@ class AvgPool(Pool):
 
 @dataclass(frozen=True, eq=False)
 class AvgPool2D(AvgPool):
-    """y[n,c,p,q] = sum over the window of x / number of its elements (padding counted if count_include_pad)"""
+    """y[n,c,p,q] = sum over the window of x / number of its elements (padding counted if
+    count_include_pad)"""
 
     name = "avg_pool2d"
     kernel: Pair = (2, 2)

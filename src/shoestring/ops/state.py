@@ -1,11 +1,14 @@
 """What changes or guards state: store, and checks of data that are part of the plan.
 
-    store(x)         a new version of a state; the plan writes it into the state's home, the only write there is
-    check_index(x)   x passes through; a value outside [0, limit) ends the plan before anything is stored
+    store(x)         a new version of a state; the plan writes it into the state's home, the only
+                     write there is
+    check_index(x)   x passes through; a value outside [0, limit) ends the plan before anything is
+                     stored
     check_finite(x)  x passes through; a NaN or an infinity does
 
-A check writes {position, found} of its first offender, or {-1, 0}, into a record. Records are read before the first
-store of the plan, and `complain` turns one into the error, with the line on which the check was built.
+A check writes {position, found} of its first offender, or {-1, 0}, into a record. Records are read
+before the first store of the plan, and `complain` turns one into the error, with the line on which
+the check was built.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ class Check(Op):
         raise NotImplementedError
 
     def record(self, x: np.ndarray) -> tuple[int, int]:
-        """(flat position of the first offender, what it is) or (-1, 0): the kernel's formula in NumPy."""
+        """(flat position of the first offender, what it is) or (-1, 0): the kernel's formula in
+        NumPy."""
         places = np.flatnonzero(self.bad(x))
         if not places.size:
             return -1, 0
@@ -84,7 +88,8 @@ class Check(Op):
 class CheckIndex(Check):
     """y = x; error unless every x is in [0, limit), or equal to `ignore` where that is given.
 
-    what: how the message calls one value, such as "label"; of: what it indexes, such as "classes"."""
+    what: how the message calls one value, such as "label"; of: what it indexes, such as
+    "classes"."""
 
     name, entry = "check_index", "check_index"
     limit: int = 1
@@ -141,7 +146,8 @@ class CheckIndex(Check):
 
 @dataclass(frozen=True, eq=False)
 class CheckFinite(Check):
-    """y = x; error if x holds a NaN or an infinity. what: how the message calls x, such as "gradient of conv1.weight"."""
+    """y = x; error if x holds a NaN or an infinity. what: how the message calls x, such as
+    "gradient of conv1.weight"."""
 
     name, entry = "check_finite", "check_finite"
     what: str = "value"

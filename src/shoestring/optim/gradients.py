@@ -1,7 +1,7 @@
 """Looking after gradients between backward() and step(): clipping, NaN checks, statistics.
 
-Clipping and checking are graph: they run inside the plan, also in a compiled step, and a bad gradient ends the plan
-before any parameter is stored.
+Clipping and checking are graph: they run inside the plan, also in a compiled step, and a bad
+gradient ends the plan before any parameter is stored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ def with_gradients(parameters: Any) -> list[State]:
 def clip_grad_norm_(
     parameters: Iterable[Parameter], max_norm: float, norm_type: float = 2.0
 ) -> Tensor:
-    """Scale all gradients by min(1, max_norm / (norm + 1e-6)), norm = (sum over all elements |g|^p)^(1/p).
+    """Scale all gradients by min(1, max_norm / (norm + 1e-6)), norm = (sum over all elements
+    |g|^p)^(1/p).
 
     norm_type  p: a positive number, or math.inf for the largest |g|
     returns    the norm before clipping, a scalar tensor; 0 without gradients
-    A NaN or infinite gradient is refused, with the parameter's name, and all gradients stay as they were.
+    A NaN or infinite gradient is refused, with the parameter's name, and all gradients stay as they
+    were.
     """
     if not max_norm >= 0 or not norm_type > 0:
         fail(
@@ -76,8 +78,8 @@ def part_of_norm(state: State, norm_type: float, p: Node) -> Node:
 
 
 def check_nan_gradients(parameters: Iterable[Parameter]) -> None:
-    """Refuse gradients with a NaN or an infinity: the plan ends before anything is stored, and the error names the
-    parameter. Computes nothing by itself."""
+    """Refuse gradients with a NaN or an infinity: the plan ends before anything is stored, and the
+    error names the parameter. Computes nothing by itself."""
     states = with_gradients(parameters)
     runtime.assign(
         [
@@ -94,7 +96,10 @@ def print_tensor_stats(x: Tensor, name: str = "") -> None:
     finite = values[np.isfinite(values)]
     name = name or getattr(x, "name", "tensor")
     if finite.size:
-        numbers = f"min {finite.min():.6g}  max {finite.max():.6g}  mean {finite.mean():.6g}  std {finite.std():.6g}"
+        numbers = (
+            f"min {finite.min():.6g}  max {finite.max():.6g}  "
+            f"mean {finite.mean():.6g}  std {finite.std():.6g}"
+        )
     else:
         numbers = "no finite values"
     print(

@@ -1,11 +1,14 @@
-"""Optimisers. step() computes nothing: it gives every parameter (and slot) a new version, all at once, as graph.
+"""Optimisers. step() computes nothing: it gives every parameter (and slot) a new version, all at
+once, as graph.
 
-    SGD     g += weight_decay p;  v = momentum v + g;  p -= lr v   (Nesterov: p -= lr (g + momentum v))
-    Adam    m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= lr (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
+    SGD     g += weight_decay p;  v = momentum v + g;  p -= lr v   (Nesterov: p -= lr (g + momentum
+            v))
+    Adam    m = b1 m + (1-b1) g;  v = b2 v + (1-b2) g^2;  p -= lr (m / (1-b1^t)) / (sqrt(v /
+            (1-b2^t)) + eps)
     AdamW   the same, but first p -= lr weight_decay p   (Loshchilov and Hutter, 2019)
 
-Rates are inputs of the plan: `optimizer.lr = ...` takes effect at the next step and compiles nothing anew. A parameter
-without a gradient is left alone, as are its slots.
+Rates are inputs of the plan: `optimizer.lr = ...` takes effect at the next step and compiles
+nothing anew. A parameter without a gradient is left alone, as are its slots.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ class Optimizer:
         return []
 
     def update(self, k: int, p: State, g: Node, number: Any) -> list[tuple[State, Node]]:
-        """[(state, new version)] for parameter k; `number(name, device)`: an attribute as a node."""
+        """[(state, new version)] for parameter k; `number(name, device)`: an attribute as a
+        node."""
         raise NotImplementedError
 
     def zero_grad(self) -> None:
@@ -125,7 +129,8 @@ class Optimizer:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken; the parameters must be the same ones in the same order."""
+        """Go on where state_dict() was taken; the parameters must be the same ones in the same
+        order."""
         if len(saved["slots"]) != len(self.parameters):
             fail(
                 "value/optimizer.load",
@@ -156,7 +161,8 @@ class SGD(Optimizer):
     """Stochastic gradient descent.
 
     parameters    what to train;  lr: learning rate
-    momentum      how much of the last direction is kept, from 0 to 1;  nesterov: look ahead along it
+    momentum      how much of the last direction is kept, from 0 to 1;  nesterov: look ahead along
+                  it
     weight_decay  L2: weight_decay * p is added to the gradient
     """
 

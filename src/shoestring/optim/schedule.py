@@ -4,7 +4,8 @@
     for ...:
         optimizer.step(); schedule.step()
 
-A schedule is a formula lr(t), t counted in calls of step(). The rate is an input of the plan: nothing is compiled anew.
+A schedule is a formula lr(t), t counted in calls of step(). The rate is an input of the plan:
+nothing is compiled anew.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Schedule:
 
 
 class LinearDecay(Schedule):
-    """From the optimiser's rate to `end`, along a line, in `steps` steps; then it stays. warmup: steps from 0 up first."""
+    """From the optimiser's rate to `end`, along a line, in `steps` steps; then it stays. warmup:
+    steps from 0 up first."""
 
     def __init__(self, optimizer: Optimizer, steps: int, end: float = 0.0, warmup: int = 0) -> None:
         self.steps, self.end, self.warmup = self.positive("steps", steps), end, warmup
@@ -57,7 +59,8 @@ class LinearDecay(Schedule):
 
 
 class CosineDecay(Schedule):
-    """end + (base - end) (1 + cos(pi t / steps)) / 2 (Loshchilov and Hutter, 2017); then it stays. warmup as above."""
+    """end + (base - end) (1 + cos(pi t / steps)) / 2 (Loshchilov and Hutter, 2017); then it stays.
+    warmup as above."""
 
     def __init__(self, optimizer: Optimizer, steps: int, end: float = 0.0, warmup: int = 0) -> None:
         self.steps, self.end, self.warmup = self.positive("steps", steps), end, warmup
@@ -82,7 +85,8 @@ class StepDecay(Schedule):
 
 
 class CosineWarmRestarts(Schedule):
-    """Cosine from base to `end` over `first` steps, then again from base over periods that grow by `growth`.
+    """Cosine from base to `end` over `first` steps, then again from base over periods that grow by
+    `growth`.
 
     Restart i lasts first * growth^i steps (Loshchilov and Hutter, 2017)."""
 

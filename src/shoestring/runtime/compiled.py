@@ -1,8 +1,9 @@
 """compile(step): run the Python once per input shape with stand-ins, keep the plan, replay it.
 
-A trace has no effect of its own: everything it changed is undone before the first replay. Parameters, buffers,
-optimiser state, gradients and the number of random draws are inputs and outputs of the plan. Before a replay pending
-states are flushed first, then live handles that need an old version are computed.
+A trace has no effect of its own: everything it changed is undone before the first replay.
+Parameters, buffers, optimiser state, gradients and the number of random draws are inputs and
+outputs of the plan. Before a replay pending states are flushed first, then live handles that need
+an old version are computed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from .session import DIRTY, counts, random, session
 
 
 class Trace:
-    """What a trace changes, so that it can all be undone. log: {state: (node, leaf, home) before}."""
+    """What a trace changes, so that it can all be undone. log: {state: (node, leaf, home)
+    before}."""
 
     def __init__(self) -> None:
         self.log: dict = {}
@@ -151,7 +153,8 @@ def binder(node: Node, trace: Trace) -> Callable[[list, int], Any]:
 
 
 class Compiled:
-    """The callable that `ss.compile(step)` returns. Records are kept per shapes, types and modes of the arguments."""
+    """The callable that `ss.compile(step)` returns. Records are kept per shapes, types and modes of
+    the arguments."""
 
     def __init__(self, fn: Callable, lower: Callable, rebuild: Callable, collect: Callable) -> None:
         self.fn, self.lower, self.rebuild, self.collect = fn, lower, rebuild, collect

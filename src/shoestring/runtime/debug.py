@@ -11,7 +11,8 @@ from .session import session
 
 @contextmanager
 def on_failure(hook: Callable[[ShoestringError], object]) -> Iterator[None]:
-    """Within the block, `hook(error)` is called for every error of this package before it is raised.
+    """Within the block, `hook(error)` is called for every error of this package before it is
+    raised.
 
     with ss.debug.on_failure(lambda error: print(error.place)):
         train()
@@ -25,7 +26,8 @@ def on_failure(hook: Callable[[ShoestringError], object]) -> Iterator[None]:
 
 @contextmanager
 def record_kernels() -> Iterator[list[str]]:
-    """Within the block, every kernel that runs appends its name to the list that the block is given."""
+    """Within the block, every kernel that runs appends its name to the list that the block is
+    given."""
     before, session.recorder = session.recorder, []
     try:
         yield session.recorder

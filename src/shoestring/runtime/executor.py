@@ -1,7 +1,8 @@
 """Runs a plan: binds addresses, calls kernels, reads the records of checks before the first store.
 
-All or nothing: until the plan's point of no return a run may fail or be interrupted and nothing has changed; after it
-Ctrl-C waits for the end. One arena per device serves all plans, since no value in it outlives a run.
+All or nothing: until the plan's point of no return a run may fail or be interrupted and nothing has
+changed; after it Ctrl-C waits for the end. One arena per device serves all plans, since no value in
+it outlives a run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def address(array: np.ndarray) -> int:
 
 
 def arena(device: Device, nbytes: int) -> np.ndarray:
-    """The device's arena, at least `nbytes` large. Growing lets go of the old one first: nothing lives in it."""
+    """The device's arena, at least `nbytes` large. Growing lets go of the old one first: nothing
+    lives in it."""
     found = ARENAS.get(device.name)
     if found is None or found.size < nbytes:
         found = None
@@ -45,7 +47,8 @@ def arena(device: Device, nbytes: int) -> np.ndarray:
 
 
 class Segment:
-    """Consecutive steps of one kind: kernels of the device as one program, or references one by one."""
+    """Consecutive steps of one kind: kernels of the device as one program, or references one by
+    one."""
 
     def __init__(self, steps: list[Step], device: Device) -> None:
         self.steps, self.native = steps, steps[0].kernels is not None

@@ -4,9 +4,10 @@
   handle   what the user holds (a Tensor). One per node, known here by weak reference only
   state    what lasts and changes (see state.py)
 
-flush() computes: what was asked; the newest version of every changed state; every live handle whose value needs a
-version that is about to be overwritten; and it keeps every live handle that lies on the way. So after it no live value
-needs an old version, homes may always be written in place, and no copy is made unless a handle asks for it.
+flush() computes: what was asked; the newest version of every changed state; every live handle whose
+value needs a version that is about to be overwritten; and it keeps every live handle that lies on
+the way. So after it no live value needs an old version, homes may always be written in place, and
+no copy is made unless a handle asks for it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ __all__ = ["compact", "current_versions", "flush", "live_handles", "settle_pendi
 
 
 def live_handles() -> list:
-    """Weak references without callbacks: nothing runs when a handle dies, so nothing can run at a bad moment. Only the
-    part that was read is replaced: a handle that appears meanwhile is not lost."""
+    """Weak references without callbacks: nothing runs when a handle dies, so nothing can run at a
+    bad moment. Only the part that was read is replaced: a handle that appears meanwhile is not
+    lost."""
     seen = HANDLES[:]
     alive = [t for r in seen if (t := r()) is not None and t.node.op is not None]
     HANDLES[: len(seen)] = [t.node.handle for t in alive]
@@ -40,7 +42,8 @@ def survey(roots: Iterable[Node], doomed: set[Node]) -> tuple[list[Node], set[No
     lost   nodes whose value could not be computed once the versions in `doomed` are overwritten
     stale  nodes through which no backward() could go then
 
-    Neither passes through the newest version of a state, which will be known, nor through what is known already."""
+    Neither passes through the newest version of a state, which will be known, nor through what is
+    known already."""
     order, lost, stale = ancestry(roots), set(doomed), set(doomed)
     for n in order if doomed else ():
         if n.inputs and not (n.state is not None and n.state.node is n):
@@ -64,7 +67,8 @@ def current_versions(states: Iterable[State]) -> set[Node]:
 
 
 def flush(wanted: Sequence[Node] = ()) -> None:
-    """Compute `wanted` and everything pending (see the header). Each device that is concerned runs one plan."""
+    """Compute `wanted` and everything pending (see the header). Each device that is concerned runs
+    one plan."""
     if session.trace is not None:
         fail(
             "compile/trace.read",
@@ -146,7 +150,8 @@ def suspects_of(executable: Executable, graph: compiler.Graph) -> dict[int, Susp
 
 
 def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
-    """Values inside the plan that a later backward() of a live handle would otherwise compute a second time."""
+    """Values inside the plan that a later backward() of a live handle would otherwise compute a
+    second time."""
     behind = ancestry(roots, differentiable=True) if roots and session.keep else ()
     return {
         n
@@ -161,7 +166,8 @@ def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
 
 
 def refuse(nodes: Iterable[Node | None], again: Any) -> None:
-    """What a check guards will not be computed: looking at it again raises again, and nothing else stumbles over it."""
+    """What a check guards will not be computed: looking at it again raises again, and nothing else
+    stumbles over it."""
     behind: set[Node] = set()
     for n in nodes:
         if n is not None and n.op is not None and n.value is None:
@@ -171,17 +177,16 @@ def refuse(nodes: Iterable[Node | None], again: Any) -> None:
 
 
 def drop(states: Iterable[State]) -> None:
-    """A check has refused the data: no store of this plan happens. Each state goes back to its newest version that no
-    check guards (a gradient before clipping, a running statistic of the forward pass), or to the value it has. (After
-    any other failure, an interrupt or a lack of memory, all stay pending and the next look tries again.)"""
+    """A check has refused the data: no store of this plan happens. Each state goes back to its
+    newest version that no check guards (a gradient before clipping, a running statistic of the
+    forward pass), or to the value it has. (After any other failure, an interrupt or a lack of
+    memory, all stay pending and the next look tries again.)"""
     for state in states:
         guarded_by_checks: set[Node] = set()
         versions = []
         for n in ancestry([state.node]):
-            if (
-                (n.op is not None
-                and n.op.kind == "check")
-                or not guarded_by_checks.isdisjoint(n.inputs)
+            if (n.op is not None and n.op.kind == "check") or not guarded_by_checks.isdisjoint(
+                n.inputs
             ):
                 guarded_by_checks.add(n)
             elif n.state is state and n is not state.leaf:
@@ -210,16 +215,16 @@ def cut(nodes: Iterable[Node]) -> None:
 
 
 def mark(stale: set[Node]) -> None:
-    """A graph that leads to an overwritten version is of no use for backward(): let go of it. A value still to be
-    computed from known ones keeps its inputs until then."""
+    """A graph that leads to an overwritten version is of no use for backward(): let go of it. A
+    value still to be computed from known ones keeps its inputs until then."""
     for n in stale:
         n.stale = "a parameter"
     cut(stale)
 
 
 def settle_pending() -> None:
-    """Called before a forward or a second backward() builds on parameters or gradients: one plan holds at most one
-    training step, so memory stays bounded without anyone looking."""
+    """Called before a forward or a second backward() builds on parameters or gradients: one plan
+    holds at most one training step, so memory stays bounded without anyone looking."""
     if session.settle and session.trace is None:
         flush()
 
@@ -230,7 +235,8 @@ def compact() -> None:
 
 
 def guarded(node: Node) -> Node:
-    """A check's node remembers the user's line, for an error that appears only when the plan runs."""
+    """A check's node remembers the user's line, for an error that appears only when the plan
+    runs."""
     node.line = user_line()
     return node
 

@@ -8,7 +8,8 @@ from typing import Any
 
 
 class Uninterrupted:
-    """with Uninterrupted() as guard: ... guard.hold() ... : after hold() a SIGINT is kept and delivered at the end."""
+    """with Uninterrupted() as guard: ... guard.hold() ... : after hold() a SIGINT is kept and
+    delivered at the end."""
 
     held = False
     hit: tuple | None = None

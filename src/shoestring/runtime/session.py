@@ -1,4 +1,5 @@
-"""What the running program has pending: handles, changed states, plans. One thread builds and runs."""
+"""What the running program has pending: handles, changed states, plans. One thread builds and
+runs."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from ..ir import Node, leaf
 
 MAX_HANDLES, MAX_PLANS, MAX_PENDING = 20_000, 256, 4
 
-HANDLES: list = []  # weak references to handles whose node is not computed, or has a graph behind it
+# weak references to handles whose node is not computed, or has a graph behind it
+HANDLES: list = []
 DIRTY: dict = {}  # states whose newest version is not computed yet (in order of their change)
 PLANS: dict = {}  # key -> Executable
 
@@ -43,7 +45,8 @@ class Random:
         self.seed, self.draws = seed, 0
 
     def key(self, device: str = "cpu") -> Node:
-        """A fresh key, as an input of the plan. Recomputation sees the same key, the next draw and replays another."""
+        """A fresh key, as an input of the plan. Recomputation sees the same key, the next draw and
+        replays another."""
         node = leaf(self.at(self.draws), source=("draw", self.draws), device=device)
         self.draws += 1
         return node
@@ -61,12 +64,14 @@ def scalar(
     source: Callable[[], Any] | None = None,
     device: str = "cpu",
 ) -> Node:
-    """A Python number as an input of the plan. `source()` is read again when a compiled step is replayed."""
+    """A Python number as an input of the plan. `source()` is read again when a compiled step is
+    replayed."""
     return leaf(np.asarray(value, dtype), source=source, device=device)
 
 
 def stats() -> dict[str, int]:
-    """plans: how many have been compiled; runs: how many have been run, since the program began or reset_stats()."""
+    """plans: how many have been compiled; runs: how many have been run, since the program began or
+    reset_stats()."""
     return dict(counts)
 
 

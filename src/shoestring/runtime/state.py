@@ -1,7 +1,8 @@
 """States: what lasts and changes. Parameters, running statistics, optimiser slots and gradients.
 
-A state owns one `home` buffer, whose address never changes, and points at the node that is its newest version. No
-handle ever points at a home: reading a state through a handle is a node that reads the version.
+A state owns one `home` buffer, whose address never changes, and points at the node that is its
+newest version. No handle ever points at a home: reading a state through a handle is a node that
+reads the version.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from .session import DIRTY, MAX_PENDING, session
 
 
 class State:
-    """home  the buffer;  leaf: the version whose value is in the home;  node: the newest version. `node is None`: empty
+    """home  the buffer;  leaf: the version whose value is in the home;  node: the newest version.
+    `node is None`: empty
     (a gradient before backward() and after zero_grad()).  pending: versions not computed yet."""
 
     __slots__ = ("__weakref__", "grad", "home", "leaf", "name", "needs_grad", "node", "pending")
@@ -58,7 +60,8 @@ def touch(state: State) -> None:
 
 
 def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
-    """Give each state a new version: all of them or none. settle: the next forward computes them first."""
+    """Give each state a new version: all of them or none. settle: the next forward computes them
+    first."""
     if session.trace is None and any([state.pending >= MAX_PENDING for state, _ in updates]):
         from .flush import flush
 

@@ -1,4 +1,5 @@
-"""The training curve as a picture: loss of every step (thin) and its running mean, test accuracy of every epoch."""
+"""The training curve as a picture: loss of every step (thin) and its running mean, test accuracy of
+every epoch."""
 
 from __future__ import annotations
 

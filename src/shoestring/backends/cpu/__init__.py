@@ -1,7 +1,8 @@
-"""The CPU device: C++17 kernels on a thread pool of our own, the best instruction set chosen at run time.
+"""The CPU device: C++17 kernels on a thread pool of our own, the best instruction set chosen at run
+time.
 
-The native module is glue over a static library that knows nothing of Python; what cannot be imported is simply not
-offered, and the `reference` device remains.
+The native module is glue over a static library that knows nothing of Python; what cannot be
+imported is simply not offered, and the `reference` device remains.
 """
 
 from __future__ import annotations
