@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import shoestring  # noqa: F401  (registers the ops)
+import shoestring
 from shoestring.autodiff import gradients
+from shoestring.backends import Operand
 from shoestring.ir import MIXED, OPS, F, leaf
 from shoestring.ops.elementwise_program import OPERATIONS, Instruction, encode
 from shoestring.testing import evaluate, operand, reference, run_launch
@@ -226,6 +230,33 @@ def test_malformed_programs_are_refused():
         native.Program([("elementwise", [(0, 0)], good, [])])
     with pytest.raises(ValueError, match="no header"):
         native.Program([("elementwise", [(0, 0)], [], [])])
+
+
+def test_sizes_beyond_32_bits():
+    """[2^17, 1] - [2^17]: the output has 2^34 elements, and no number is cut to 32 bits."""
+    n = 2**17
+    f32 = np.dtype("float32")
+    column, line = Operand((n, 1), f32, (1, 1)), Operand((n,), f32, (1,))
+    whole = Operand((n, n), f32, (n, 1))
+    kernel = encode([Instruction("sub_f32", (0, 1))], [column, line], [(2, whole)])
+    assert list(kernel.integers[10:12]) == [n, n]
+    x = Operand((n, n), f32, (n, 1))
+    kernel = encode([Instruction("neg_f32", (0,))], [x], [(1, whole)])
+    assert kernel.integers[10] == 2**34
+    native.Program([("elementwise", [(0, 0), (1, 0)], list(kernel.integers), [])])
+
+
+def test_a_new_op_is_one_line(tmp_path):
+    ops = pathlib.Path(shoestring.__file__).parent / "ops"
+    table = tmp_path / "elementwise.py"
+    line = 'row("cube", "x", "y = x^3", lambda x: x**3, "x * x * x", types=REAL)\n'
+    table.write_text((ops / "elementwise.py").read_text() + line)
+    script = ops.parent / "backends" / "cpu" / "generate_elementwise.py"
+    if not script.exists():
+        pytest.skip("an installation has no sources")
+    loops = tmp_path / "loops.inc"
+    subprocess.run([sys.executable, script, ops / "elementwise_rules.py", table, loops], check=True)
+    assert "to[i] = static_cast<float>(x * x * x);" in loops.read_text()
 
 
 def test_every_operation_is_reached_by_some_op():

@@ -38,7 +38,7 @@ void reset_peak();
 
 // ---- threads.cpp: the pool behind parallel() in kernel.h.
 int threads();                // how many threads run kernels, the calling one included
-void set_threads(int count);  // std::invalid_argument unless count >= 1
+void set_threads(int count);  // std::invalid_argument unless >= 1; not while kernels run
 
 // ---- dispatch.cpp: kernels by name, for the instruction set in use.
 struct Variant {
