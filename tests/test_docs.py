@@ -58,3 +58,23 @@ def test_the_readme_s_error_is_what_the_program_says():
     assert [
         line for line in str(caught.value).splitlines() if not line.strip().startswith("at ")
     ] == expected
+
+
+def test_every_public_function_and_layer_has_an_example_that_runs():
+    import shoestring as ss
+
+    code = "\n".join(block for _, _, block in BLOCKS)
+    missing = [n for n in ss.__all__ if f"ss.{n}" not in code and callable(getattr(ss, n))]
+    assert not missing
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_examples_run(example, tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(example), "--steps", "40"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" in done.stdout

@@ -17,6 +17,7 @@ import shoestring
 
 native = pytest.importorskip("shoestring.backends.cpu._native")
 CPU = pathlib.Path(shoestring.__file__).parent / "backends" / "cpu"
+SOURCES = pathlib.Path(__file__).parent.parent / "src" / "shoestring" / "backends" / "cpu"
 
 
 def address(array):
@@ -240,9 +241,7 @@ print("both fine")
 # ---- the glue ------------------------------------------------------------------------------------
 def glue() -> str:
     """native.cpp without comments, strings and preprocessor lines."""
-    path = CPU / "native.cpp"
-    if not path.exists():
-        pytest.skip("an installation has no sources")
+    path = SOURCES / "native.cpp"
     text = re.sub(r"//[^\n]*|^\s*#[^\n]*", "", path.read_text(), flags=re.MULTILINE)
     return re.sub(r'"(\\.|[^"\\])*"', '""', text)
 
@@ -256,6 +255,6 @@ def test_the_glue_has_no_arithmetic():
 
 
 def test_only_the_glue_knows_python():
-    for path in CPU.glob("*"):
+    for path in SOURCES.glob("*"):
         if path.suffix in (".h", ".cpp") and path.name != "native.cpp":
             assert not re.search(r"Python\.h|nanobind/|numpy/", path.read_text()), path.name

@@ -47,11 +47,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        return (
-            "+".join(k.entry for k in self.kernels)
-            if self.kernels
-            else f"{self.op.name} (reference)"
-        )
+        return "+".join(k.entry for k in self.kernels) if self.kernels else "its reference"
 
     def launches(self) -> list[tuple]:
         """(entry, places, integers, reals) of each kernel, as a device's program takes them."""
@@ -104,7 +100,7 @@ class Plan:
         return sum(len(s.kernels) if s.kernels is not None else 1 for s in self.steps)
 
     def __str__(self) -> str:
-        rows = [("step", "kernel", "layer", "reads", "writes", "at")]
+        rows = [("step", "op", "kernel", "layer", "reads", "writes", "at")]
         for k, step in enumerate(self.steps):
             at = ", ".join(
                 f"{'arena' if base == ARENA else f'buffer {base}'}+{offset:,}"
@@ -114,6 +110,7 @@ class Plan:
             rows.append(
                 (
                     str(k),
+                    step.op.name,
                     step.name,
                     str(step.layer or ""),
                     ", ".join(show(o) for o in step.inputs),
@@ -122,8 +119,8 @@ class Plan:
                 )
             )
             if k + 1 == self.point_of_no_return < len(self.steps):
-                rows.append(("", "-- from here on states are overwritten --", "", "", "", ""))
-        widths = [max(len(r[c]) for r in rows) for c in range(6)]
+                rows.append(("", "", "-- from here on states are overwritten --", "", "", "", ""))
+        widths = [max(len(r[c]) for r in rows) for c in range(7)]
         lines = [
             "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
             for row in rows
