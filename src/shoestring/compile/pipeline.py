@@ -10,6 +10,7 @@ from ..backends import Operand
 from ..errors import fail
 from ..ir import Op
 from .draft import Draft, copy_op
+from .fuse import fuse
 from .graph import Graph
 from .memory import Interval, assign_offsets
 from .place import place, row_major
@@ -19,7 +20,7 @@ from .simplify import simplify
 from .verify import verify
 
 RECORD_BYTES = 16
-PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, place, schedule)
+PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, place, schedule)
 
 
 def plan(
@@ -28,14 +29,17 @@ def plan(
     device: str,
     has: Callable[[str], bool],
     check: bool = False,
+    fused: bool = True,
 ) -> Plan:
     """The plan that computes `outputs` and the graph's stores on `device`.
 
-    has    tells whether the device has a kernel of some name; check: verify the draft after every
-           pass
+    has    tells whether the device has a kernel of some name
+    check  verify the draft after every pass;  fused: join elementwise ops
     """
     draft = Draft(graph, outputs)
     for run in PASSES:
+        if run is fuse and not fused:
+            continue
         draft = run(draft)
         if check:
             verify(draft, run.__name__)

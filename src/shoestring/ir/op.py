@@ -72,6 +72,7 @@ class Op:
     cheap_to_recompute: ClassVar[bool]
     inplace: ClassVar[bool] = False
     strided: ClassVar[bool] = False
+    joins: ClassVar[Any] = None  # how two ops of its kind become one: see compile/fuse.py
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages
 

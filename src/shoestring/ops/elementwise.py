@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import nearest
 from ..ir import DTYPES, Case, bool_
 from .elementwise_program import BYTES, TYPES, Instruction, register
-from .elementwise_rules import FLOAT, LOGIC, REAL, TEST, Elementwise, casts, launched, row
+from .elementwise_rules import FLOAT, LOGIC, REAL, TEST, Elementwise, casts, row
 
 
 def erf(x):
@@ -215,12 +215,12 @@ class Affine(Elementwise):
         """dy/dx = scale, so dx = scale dy."""
         return (F.affine(dy, scale=self.scale),)
 
-    def launch(self, device, inputs, outputs):
-        if device != "cpu" or inputs[0].dtype.name not in TYPES:
+    def program(self, dtypes):
+        if dtypes[0].name not in TYPES:
             return None
-        instructions, values = casts(inputs, ["float32"], 3)
+        instructions, values = casts(dtypes, ["float32"], 3)
         instructions.append(Instruction("scale_shift_f32", (*values, 1, 2, 3)))
-        return launched(instructions, inputs, outputs, (0.0, self.scale, self.shift))
+        return instructions, (0.0, self.scale, self.shift)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,11 +257,11 @@ class Cast(Elementwise):
         """Between floats y = x up to rounding, so dx = dy in x's type."""
         return (F.cast(dy, to=x.dtype.name),)
 
-    def launch(self, device, inputs, outputs):
-        if device != "cpu" or self.to not in TYPES or inputs[0].dtype.name not in TYPES:
+    def program(self, dtypes):
+        if self.to not in TYPES or dtypes[0].name not in TYPES:
             return None
-        instructions, _ = casts(inputs, [self.to])
-        return launched(instructions, inputs, outputs) if instructions else None
+        instructions, _ = casts(dtypes, [self.to])
+        return (instructions, ()) if instructions else None
 
 
 for _have in BYTES:

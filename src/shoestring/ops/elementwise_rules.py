@@ -103,15 +103,25 @@ class Elementwise(Op):
             y = self.meaning(*[np.asarray(x, want) for x, want in zip(xs, wanted, strict=True)])
         return np.asarray(y).astype(self.dtype(*dtypes), copy=False)
 
-    def launch(self, device, inputs, outputs):
-        common = self.common(*[x.dtype for x in inputs]).name
-        known = common in TYPES and all(x.dtype.name in TYPES for x in inputs)
-        if device != "cpu" or not known or TYPES[common] not in NATIVE[self.rule]:
+    def program(self, dtypes):
+        """(instructions, constants) that compute it from inputs of these types; None: no kernel.
+
+        Values are numbered: inputs, constants, then one per instruction; the last is the result."""
+        common = self.common(*dtypes).name
+        known = common in TYPES and all(d.name in TYPES for d in dtypes)
+        if not known or TYPES[common] not in NATIVE[self.rule]:
             return None
         wanted = ["bool" if condition else common for condition in self.conditions]
-        instructions, values = casts(inputs, wanted)
+        instructions, values = casts(dtypes, wanted)
         instructions.append(Instruction(f"{self.name}_{TYPES[common]}", tuple(values)))
-        return launched(instructions, inputs, outputs, weight=self.weight)
+        return instructions, ()
+
+    def launch(self, device, inputs, outputs):
+        found = self.program([x.dtype for x in inputs]) if device == "cpu" else None
+        if found is None:
+            return None
+        instructions, constants = found
+        return launched(instructions, inputs, outputs, constants, self.weight)
 
     def cost(self, *shapes):
         size = math.prod(np.broadcast_shapes(*shapes))
@@ -122,15 +132,15 @@ def fits(a, b):
     return all(m == n or 1 in (m, n) for m, n in zip(reversed(a), reversed(b), strict=False))
 
 
-def casts(inputs, wanted, constants=0):
+def casts(dtypes, wanted, constants=0):
     """(instructions that bring each input to its wanted type, the numbers of the values to use)."""
     instructions, values = [], []
-    for k, (x, want) in enumerate(zip(inputs, wanted, strict=True)):
-        have = x.dtype.name
+    for k, (dtype, want) in enumerate(zip(dtypes, wanted, strict=True)):
+        have = dtype.name
         if have != want and (have, want) != ("bool", "uint8"):
             to = want if want == "bool" else TYPES[want]
             instructions.append(Instruction(f"cast_{TYPES[have]}_{to}", (k,)))
-            k = len(inputs) + constants + len(instructions) - 1
+            k = len(dtypes) + constants + len(instructions) - 1
         values.append(k)
     return instructions, values
 

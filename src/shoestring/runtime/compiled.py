@@ -170,6 +170,7 @@ class Compiled:
             session.structure,
             F.grad_enabled,
             session.check,
+            session.fuse,
             *[
                 (v.shape, v.dtype, None if v.flags.c_contiguous else v.strides, d)
                 for v, d in zip(values, devices, strict=True)

@@ -128,14 +128,14 @@ def flush_device(name: str, wanted: list[Node]) -> None:
 
 def plan_for(graph: compiler.Graph, outputs: list[int], name: str) -> Executable:
     """The plan of a graph, from the cache or compiled now."""
-    key = graph.key(outputs, name, session.check)
+    key = graph.key(outputs, name, session.check, session.fuse)
     found = PLANS.get(key)
     if found is None:
         counts["plans"] += 1
         while len(PLANS) >= MAX_PLANS:
             PLANS.pop(next(iter(PLANS)))
         device = open_device(name)
-        plan = compiler.plan(graph, outputs, name, device.has, session.check)
+        plan = compiler.plan(graph, outputs, name, device.has, session.check, session.fuse)
         found = PLANS[key] = Executable(plan, device)
     counts["runs"] += 1
     return found

@@ -24,7 +24,7 @@ class Session:
     keep       keep what a later backward() would compute again (off under a memory limit)
     structure  changes with train() and eval(): compiled steps look again
     recorder   a list that receives the name of every kernel as it runs, or None
-    check      verify drafts after each pass"""
+    check      verify drafts after each pass;  fuse: join elementwise ops"""
 
     settle = False
     trace: Any = None
@@ -32,6 +32,7 @@ class Session:
     structure = 0
     recorder: list | None = None
     check = False
+    fuse = True
 
 
 session = Session()

@@ -1,0 +1,109 @@
+"""A chain of elementwise ops as one op: one kernel, one pass over memory.
+
+    y = f_n(... f_2(f_1(a, b), c) ...), elementwise
+
+Links are computed one after the other for a block of elements that stays in the first-level cache, each by the same
+instruction as alone: a chain has the bits of its links. The compiler makes chains (compile/fuse.py); they have no
+gradient and no place in the registry, since both belong to their links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ..ir import Cost, Op
+from .elementwise_program import MOST_VALUES, Instruction
+from .elementwise_rules import Elementwise, launched
+
+
+class Link(NamedTuple):
+    """One op of a chain. sources: numbers of values, the chain's inputs first, then one per link."""
+
+    op: Op
+    sources: tuple[int, ...]
+
+
+class Chain(Op):
+    """count inputs, and links of which the last gives the result."""
+
+    kind, cheap_to_recompute, strided, inplace, cases, gradient = "expr", True, True, True, (), None
+
+    def __init__(self, count: int, links: Sequence[Link]) -> None:
+        self.count, self.links = count, tuple(links)
+        self.name = "+".join(link.op.name for link in self.links)  # type: ignore[misc]
+
+    def dtypes(self, inputs: Sequence[np.dtype]) -> list[np.dtype]:
+        """The types of all values."""
+        found = list(inputs)
+        for op, sources in self.links:
+            found.append(np.dtype(op.dtype(*[found[s] for s in sources])))
+        return found
+
+    def dtype(self, *dtypes):
+        return self.dtypes(dtypes)[-1]
+
+    def reference(self, *xs):
+        values = list(xs)
+        for op, sources in self.links:
+            values.append(op.reference(*[values[s] for s in sources]))
+        return values[-1]
+
+    def program(self, dtypes):
+        """The programs of all links as one (see Elementwise.program); None where a link has none, or they are too long."""
+        types = self.dtypes(dtypes)
+        parts = [op.program([types[s] for s in sources]) for op, sources in self.links]
+        if any(part is None for part in parts):
+            return None
+        constants = tuple(c for _, found in parts for c in found)
+        first = self.count + len(constants)                      # the number of the first instruction's value
+        if first + sum(len(found) for found, _ in parts) > MOST_VALUES:
+            return None
+        place = list(range(self.count))                          # chain's value -> program's value
+        instructions: list[Instruction] = []
+        constant = self.count
+        for (_, sources), (found, own) in zip(self.links, parts, strict=True):
+            names = [place[s] for s in sources] + list(range(constant, constant + len(own)))
+            constant += len(own)
+            for operation, reads in found:
+                instructions.append(Instruction(operation, tuple(names[r] for r in reads)))
+                names.append(first + len(instructions) - 1)
+            place.append(names[-1])
+        return instructions, constants
+
+    def launch(self, device, inputs, outputs):
+        found = self.program([x.dtype for x in inputs]) if device == "cpu" else None
+        if found is None:
+            return None
+        instructions, constants = found
+        weight = sum(op.weight for op, _ in self.links)
+        return launched(instructions, inputs, outputs, constants, weight)
+
+    def cost(self, *shapes):
+        size = max(int(np.prod(s)) for s in shapes)
+        return Cost(float(size * len(self.links)), 4.0 * (size + sum(int(np.prod(s)) for s in shapes)))
+
+
+def join(producer: Op, consumer: Op, wiring: Sequence[int | None], inner: int) -> Chain | None:
+    """`consumer` with its input(s) from `producer` computed inside; None if no kernel could run it.
+
+    inner   how many inputs the producer has: they come first among the chain's inputs
+    wiring  per input of the consumer: its number among the chain's inputs, or None where it is the producer's result
+    """
+    count = max([inner, *[w + 1 for w in wiring if w is not None]])
+    first = producer.links if isinstance(producer, Chain) else (Link(producer, tuple(range(inner))),)
+    links = [Link(op, tuple(s if s < inner else count + s - inner for s in sources)) for op, sources in first]
+    result = count + len(links) - 1
+    outer = [result if w is None else w for w in wiring]
+    if isinstance(consumer, Chain):
+        offset = count + len(links) - consumer.count
+        links += [Link(op, tuple(outer[s] if s < consumer.count else s + offset for s in sources))
+                  for op, sources in consumer.links]
+    else:
+        links.append(Link(consumer, tuple(outer)))
+    return Chain(count, links)
+
+
+Chain.joins = Elementwise.joins = staticmethod(join)
