@@ -1,4 +1,4 @@
-"""fuse: an elementwise op whose result only one other reads, in the same shape, is computed inside it.
+"""fuse: an elementwise op that only one other reads, in the same shape, is computed inside it.
 
 Two passes over memory become one, and the result in between needs no buffer. Bits do not change:
 each value comes from the same instruction as before. Ops say how they join (`joins`); the pass

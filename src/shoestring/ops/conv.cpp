@@ -10,17 +10,20 @@
 // with b = 1, src is x.
 //
 //   conv2d              the sum above: tiles of kRows channels x kVectors vectors of pixels in
-//   registers conv2d_input_grad   the same sum over dy, spread out by the stride with zeros
-//   between, with w turned round:
+//                       registers
+//   conv2d_input_grad   the same sum over dy, spread out by the stride with zeros between, with w
+//                       turned round:
 //                       dx[n,c,h,w] = sum_{k,r,s} w[k,c,R-1-r,S-1-s] * spread[n][k][h + r][w + s]
 //   conv2d_weight_grad  dw[k,t] = sum_{n,p,q} dy[n,k,p,q] * src[n][offset_t + p*step + q]: lanes
-//   are pixels, added up last
+//                       are pixels, added up last
 //
 // buffers   input, weight (or second input), output, workspace for packed weights or partial sums,
-// workspace for src integers  N C H W K R S P Q, stride a b, padding top left (of the forward
-// convolution, in all three) The batch is cut into at most 8 groups for weight_grad; their sums are
-// added in order: threads do not change bits. What it does not do: cut channels so that large
-// images stay in cache, or save multiplications (Winograd).
+//           workspace for src
+// integers  N C H W K R S P Q, stride a b, padding top left (of the forward convolution, in all
+//           three)
+// The batch is cut into 8 groups for weight_grad, into 2 where there are taps enough to share;
+// their sums are added in order: threads do not change bits. What it does not do: cut channels so
+// that large images stay in cache, or save multiplications (Winograd).
 #include "../backends/cpu/vector.h"
 
 namespace shoestring {
@@ -217,9 +220,11 @@ void conv2d_weight_grad(const Arguments& a) {
     float *dw = static_cast<float*>(a.buffers[2]), *partial = static_cast<float*>(a.buffers[3]);
     const Source src =
         unfold(z, static_cast<const float*>(a.buffers[1]), static_cast<float*>(a.buffers[4]));
-    const int64_t count = z.C * z.R * z.S, groups = z.N < 8 ? z.N : 8;
+    const int64_t count = z.C * z.R * z.S;
     const int64_t blocks = (count + kGradTaps - 1) / kGradTaps, wide = (blocks + 7) / 8,
                   parts = (blocks + wide - 1) / wide;
+    const int64_t wanted = parts < 8 ? 8 : 2,
+                  groups = z.N < wanted ? z.N : wanted;  // enough tasks, few sums
     parallel_for(groups * parts, [&](int64_t task) {
         const int64_t group = task / parts, begin = task % parts * wide;
         const int64_t end = begin + wide < blocks ? begin + wide : blocks;

@@ -2,9 +2,10 @@
 
     y = f_n(... f_2(f_1(a, b), c) ...), elementwise
 
-Links are computed one after the other for a block of elements that stays in the first-level cache, each by the same
-instruction as alone: a chain has the bits of its links. The compiler makes chains (compile/fuse.py); they have no
-gradient and no place in the registry, since both belong to their links.
+Links are computed one after the other for a block of elements that stays in the first-level cache,
+each by the same instruction as alone: a chain has the bits of its links. The compiler makes chains
+(compile/fuse.py); they have no gradient and no place in the registry, since both belong to their
+links.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .elementwise_rules import Elementwise, launched
 
 
 class Link(NamedTuple):
-    """One op of a chain. sources: numbers of values, the chain's inputs first, then one per link."""
+    """One op of a chain. sources: numbers of values, the chain's inputs first, then one per
+    link."""
 
     op: Op
     sources: tuple[int, ...]
@@ -52,16 +54,18 @@ class Chain(Op):
         return values[-1]
 
     def program(self, dtypes):
-        """The programs of all links as one (see Elementwise.program); None where a link has none, or they are too long."""
+        """The programs of all links as one (see Elementwise.program); None where a link has none,
+        or they are too long."""
         types = self.dtypes(dtypes)
         parts = [op.program([types[s] for s in sources]) for op, sources in self.links]
         if any(part is None for part in parts):
             return None
         constants = tuple(c for _, found in parts for c in found)
-        first = self.count + len(constants)                      # the number of the first instruction's value
+        # the number of the first instruction's value
+        first = self.count + len(constants)
         if first + sum(len(found) for found, _ in parts) > MOST_VALUES:
             return None
-        place = list(range(self.count))                          # chain's value -> program's value
+        place = list(range(self.count))  # chain's value -> program's value
         instructions: list[Instruction] = []
         constant = self.count
         for (_, sources), (found, own) in zip(self.links, parts, strict=True):
@@ -83,24 +87,34 @@ class Chain(Op):
 
     def cost(self, *shapes):
         size = max(int(np.prod(s)) for s in shapes)
-        return Cost(float(size * len(self.links)), 4.0 * (size + sum(int(np.prod(s)) for s in shapes)))
+        return Cost(
+            float(size * len(self.links)), 4.0 * (size + sum(int(np.prod(s)) for s in shapes))
+        )
 
 
 def join(producer: Op, consumer: Op, wiring: Sequence[int | None], inner: int) -> Chain | None:
     """`consumer` with its input(s) from `producer` computed inside; None if no kernel could run it.
 
     inner   how many inputs the producer has: they come first among the chain's inputs
-    wiring  per input of the consumer: its number among the chain's inputs, or None where it is the producer's result
+    wiring  per input of the consumer: its number among the chain's inputs, or None where it is the
+            producer's result
     """
     count = max([inner, *[w + 1 for w in wiring if w is not None]])
-    first = producer.links if isinstance(producer, Chain) else (Link(producer, tuple(range(inner))),)
-    links = [Link(op, tuple(s if s < inner else count + s - inner for s in sources)) for op, sources in first]
+    first = (
+        producer.links if isinstance(producer, Chain) else (Link(producer, tuple(range(inner))),)
+    )
+    links = [
+        Link(op, tuple(s if s < inner else count + s - inner for s in sources))
+        for op, sources in first
+    ]
     result = count + len(links) - 1
     outer = [result if w is None else w for w in wiring]
     if isinstance(consumer, Chain):
         offset = count + len(links) - consumer.count
-        links += [Link(op, tuple(outer[s] if s < consumer.count else s + offset for s in sources))
-                  for op, sources in consumer.links]
+        links += [
+            Link(op, tuple(outer[s] if s < consumer.count else s + offset for s in sources))
+            for op, sources in consumer.links
+        ]
     else:
         links.append(Link(consumer, tuple(outer)))
     return Chain(count, links)

@@ -2,8 +2,8 @@
 //
 //   softmax, log_softmax  buffers x, y                                    integers outer C inner
 //   cross_entropy         buffers x, labels, weight, smoothing, loss, counts   and: bytes of a
-//   label, ignore_index cross_entropy_grad    buffers dloss, x, labels, weight, smoothing, dx the
-//   same
+//                         label, ignore_index
+//   cross_entropy_grad    buffers dloss, x, labels, weight, smoothing, dx      the same
 //
 // Each distribution is three short passes over C numbers: the largest, the sum of exp(x - largest),
 // the result. Labels outside [0, C) count as ignored, so that nothing is ever read beside the

@@ -7,7 +7,7 @@
 //
 //   buffers   a, b, y, workspace for the panels
 //   integers  M N K, strides of A (m, k), strides of B (k, n), rank, rank sizes, rank strides of a,
-//   rank strides of b
+//             rank strides of b
 //
 // Any strides: a transposed operand costs nothing but its way through the cache while packing.
 // Every tile is one sum in one order, whichever thread computes it.

@@ -1,14 +1,15 @@
 // 2-D pooling. One plane (an image's channel) at a time; planes are shared among threads.
 //
 //   max_pool2d         buffers x, y, position          largest value of each window, the first
-//   among equals, NaN wins max_pool2d_grad    buffers dy, position, dx        dx = 0, then
-//   dx[position] += dy in order max_pool2d_gather  buffers g, position, y          y = g[position]
+//                      among equals, NaN wins
+//   max_pool2d_grad    buffers dy, position, dx        dx = 0, then dx[position] += dy in order
+//   max_pool2d_gather  buffers g, position, y          y = g[position]
 //   avg_pool2d         buffers x, y                    sum of the window / its count
 //   avg_pool2d_grad    buffers dy, dx                  dx += dy / count for every element of each
-//   window
+//                      window
 //
 //   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad (avg);  for
-//   grad and gather: planes,
+//             grad and gather: planes,
 //             positions per plane, elements per plane
 #include "../backends/cpu/kernel.h"
 
@@ -40,27 +41,36 @@ void each_plane(int64_t planes, int64_t work, Body body) {
     });
 }
 
-// 2x2 windows side by side, the usual case: no bounds to check.
+// 2x2 windows side by side, the usual case: no bounds to check. First the larger of each two rows,
+// column by column, then of each two columns. A later value wins only if it is larger, or NaN where
+// there was none; between two columns the lower place wins among equals, as in the scan of a
+// window.
 void max_pairs(const float* x, float* y, int32_t* position, const Window& w) {
-    for (int64_t p = 0; p < w.P; ++p, y += w.Q, position += w.Q) {
-        const float *up = x + 2 * p * w.W, *down = up + w.W;
-        const int32_t start = static_cast<int32_t>(2 * p * w.W), below = static_cast<int32_t>(w.W);
-        for (int64_t q = 0; q < w.Q; ++q) {
-            const int32_t at = start + static_cast<int32_t>(2 * q);
-            float best = up[2 * q];
-            int32_t place = at;
-            const float v1 = up[2 * q + 1], v2 = down[2 * q], v3 = down[2 * q + 1];
-            const bool first = (v1 > best) | ((v1 != v1) & (best == best));
-            place = first ? at + 1 : place;
-            best = first ? v1 : best;
-            const bool second = (v2 > best) | ((v2 != v2) & (best == best));
-            place = second ? at + below : place;
-            best = second ? v2 : best;
-            const bool third = (v3 > best) | ((v3 != v3) & (best == best));
-            position[q] = third ? at + below + 1 : place;
-            y[q] = third ? v3 : best;
+    constexpr int64_t kBlock = 128;
+    for (int64_t p = 0; p < w.P; ++p, y += w.Q, position += w.Q)
+        for (int64_t q0 = 0; q0 < w.Q; q0 += kBlock) {
+            const int64_t n = least(kBlock, w.Q - q0);
+            const float *up = x + 2 * p * w.W + 2 * q0, *down = up + w.W;
+            const int32_t start = static_cast<int32_t>(2 * p * w.W + 2 * q0),
+                          row = static_cast<int32_t>(w.W);
+            float best[2 * kBlock];
+            int32_t below[2 * kBlock];  // 0, or the distance to the lower row
+            for (int64_t i = 0; i < 2 * n; ++i) {
+                const float a = up[i], b = down[i];
+                const bool lower = !(b <= a) & (a == a);
+                best[i] = lower ? b : a;
+                below[i] = lower ? row : 0;
+            }
+            for (int64_t i = 0; i < n; ++i) {
+                const float a = best[2 * i], b = best[2 * i + 1];
+                const int32_t at_a = below[2 * i], at_b = below[2 * i + 1];
+                const bool nan_a = a != a, nan_b = b != b;
+                const bool equal = (a == b) | (nan_a & nan_b);
+                const bool right = ((b > a) & !nan_a) | (nan_b & !nan_a) | (equal & (at_b < at_a));
+                y[q0 + i] = right ? b : a;
+                position[q0 + i] = start + static_cast<int32_t>(2 * i) + (right ? at_b + 1 : at_a);
+            }
         }
-    }
 }
 
 void max_windows(const float* x, float* y, int32_t* position, const Window& w) {

@@ -2,8 +2,8 @@
 // if there is none.
 //
 //     check_index    buffers x, record   integers count, item size (8, 4: signed; 1: unsigned),
-//     limit, has ignore, ignore check_finite   buffers x, record   integers count          found: 1
-//     infinite, 0 NaN
+//                    limit, has ignore, ignore
+//     check_finite   buffers x, record   integers count          found: 1 infinite, 0 NaN
 //
 // One thread, one pass: labels are few, and a finite array is scanned by a sum that only a NaN or
 // infinity can spoil.
