@@ -16,13 +16,15 @@ from .errors import ConfigError, fail, nearest
 
 class Switch(NamedTuple):
     """name without SHOESTRING_; what is allowed, in words; how text becomes a value (ValueError if
-    it cannot)."""
+    it cannot); what it does. `reserved`: not in force yet; setting it is an error, since a switch
+    that does nothing would be a promise broken in silence."""
 
     name: str
     allowed: str
     default: Any
     read: Callable[[str], Any]
     about: str
+    reserved: bool = False
 
 
 def yes_or_no(text: str) -> bool:
@@ -56,6 +58,10 @@ SWITCHES = (
     Switch(
         "CHECK", "0 or 1", False, yes_or_no, "verify the graph after every pass of the compiler"
     ),
+    Switch("MEMORY_LIMIT", "bytes or auto", "", str, "a budget for the device's memory", True),
+    Switch("DEBUG", "1 to 4", "", str, "print plans and launches as they are made", True),
+    Switch("LOG_MEMORY", "0 or 1", "", str, "print every allocation", True),
+    Switch("TUNE", "0 or 1", "", str, "choose among a kernel's variants by measuring", True),
 )
 
 
@@ -64,19 +70,29 @@ def load(environment: Any = None) -> dict[str, Any]:
     environment = os.environ if environment is None else environment
     values = {switch.name: switch.default for switch in SWITCHES}
     known = {f"SHOESTRING_{switch.name}": switch for switch in SWITCHES}
+    offered = [name for name, switch in known.items() if not switch.reserved]
     for name, text in environment.items():
         if not name.startswith("SHOESTRING_"):
             continue
         switch = known.get(name)
         if switch is None:
-            close = nearest(name, known)
+            close = nearest(name, offered)
             fail(
                 "value/config.unknown",
                 f"there is no switch {name}",
                 tensors={},
                 error=ConfigError,
-                cause=f"the switches are {', '.join(known)}",
+                cause=f"the switches are {', '.join(offered)}",
                 hint=f"{close}=..." if close else f"unset {name}",
+            )
+        if switch.reserved:
+            fail(
+                "value/config.reserved",
+                f"{name} is reserved: this version cannot do it yet",
+                tensors={},
+                error=ConfigError,
+                cause=f"it is to mean: {switch.about}",
+                hint=f"unset {name}",
             )
         try:
             values[switch.name] = switch.read(text)
@@ -96,7 +112,8 @@ def table() -> str:
     """The switches as a Markdown table."""
     rows = [
         f"| `SHOESTRING_{s.name}` | {s.allowed} | "
-        f"{s.default or ('0' if s.default is False else '')} | {s.about} |"
+        f"{s.default or ('0' if s.default is False else '')} | "
+        f"{'reserved, not in force yet: ' * s.reserved}{s.about} |"
         for s in SWITCHES
     ]
     return "\n".join(["| switch | value | default | what it does |", "|---|---|---|---|", *rows])

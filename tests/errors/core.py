@@ -221,6 +221,10 @@ TRIGGERS = {
     ),
     "value/bernoulli.p": (lambda: ss.bernoulli(2, p=2.0), ["lies in [0, 1], got 2.0"]),
     "value/concat.empty": (lambda: ss.concat([]), ["nothing to concatenate"]),
+    "value/config.reserved": (
+        lambda: ss.config.load({"SHOESTRING_MEMORY_LIMIT": "1GB"}),
+        ["SHOESTRING_MEMORY_LIMIT is reserved", "unset SHOESTRING_MEMORY_LIMIT"],
+    ),
     "value/config.unknown": (
         lambda: ss.config.load({"SHOESTRING_DEVISE": "cpu"}),
         ["SHOESTRING_DEVISE", "SHOESTRING_DEVICE=..."],
