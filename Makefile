@@ -25,6 +25,7 @@ check: $(VENV)/tests
 bench: $(VENV)/tests
 	$(BIN)/python -m pip install -q torch==2.13.0
 	$(BIN)/python benchmarks/end_to_end.py --compare torch
+	$(BIN)/python benchmarks/kernel_latency.py --compare torch
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/import_time.py
 

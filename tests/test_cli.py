@@ -74,6 +74,21 @@ def test_the_same_seed_gives_the_same_bits_in_two_processes_and_with_any_threads
     assert bits[0] == bits[1]
 
 
+def test_without_network_and_data_it_trains_on_the_small_digits_and_says_so(tmp_path):
+    pytest.importorskip("sklearn")
+    nowhere = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTPS_PROXY")}
+    direct = ("no_proxy", "all_proxy")
+    environment = {n: v for n, v in os.environ.items() if n.lower() not in direct}
+    environment |= nowhere | dict(SHOESTRING_DATA=str(tmp_path), SHOESTRING_CACHE=str(tmp_path))
+    done = shoestring(
+        "train", "mnist", "--epochs", "1", "--out", str(tmp_path / "run"), env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "1,797 small digits instead" in line]
+    assert len(told) == 1 and "could not be downloaded" in told[0]
+    assert "test accuracy" in done.stdout and not list(tmp_path.glob("*.npz"))
+
+
 def test_ctrl_c_keeps_the_best_weights(tmp_path):
     run = subprocess.Popen(
         [

@@ -92,16 +92,33 @@ def test_a_training_step_runs_with_numpy_alone():
         "import sys\n"
         "class Block:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('torch', 'matplotlib', 'tqdm', 'pooch'):\n"
+        "        top = name.partition('.')[0]\n"
+        "        if top not in {'numpy', 'shoestring', *sys.stdlib_module_names}:\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
         "import numpy as np, shoestring as ss\n"
         "model = ss.models.build('mnist_cnn')\n"
         "optimizer = ss.Adam(model.parameters())\n"
         "loss = ss.cross_entropy(model(ss.normal(4, 1, 28, 28)), ss.tensor([0, 1, 2, 3]))\n"
-        "loss.backward(); optimizer.step(); assert np.isfinite(loss.item())"
+        "loss.backward(); optimizer.step(); assert np.isfinite(loss.item())\n"
+        "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_examples_use_public_names_only():
+    for path in (ROOT / "examples").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [a.name for a in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert not (node.value.id == "ss" and node.attr.startswith("_")), path.name
+                assert node.value.id != "ss" or node.attr in ss.__all__, f"{path.name}: {node.attr}"
+            deep = [n for n in names if n.startswith("shoestring.")]
+            assert not deep, f"{path.name} imports {deep}: use `import shoestring as ss`"
 
 
 def test_the_package_speaks_of_itself_alone():

@@ -30,7 +30,7 @@ def save_curves(
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), constrained_layout=True)
     epochs = np.arange(1, len(losses) + 1) / steps_per_epoch
     left.plot(epochs, losses, color="#9db8d9", linewidth=0.6, label="each step")
-    window = max(1, len(losses) // 50)
+    window = max(10, len(losses) // 50)
     if len(losses) > window:
         smooth = np.convolve(losses, np.ones(window) / window, "valid")
         left.plot(
@@ -50,8 +50,9 @@ def save_curves(
             f"{100 * accuracy:.2f} %",
             (k + 1, 100 * accuracy),
             textcoords="offset points",
-            xytext=(0, 8),
+            xytext=(0, 9),
             ha="center",
+            bbox=dict(boxstyle="round,pad=0.15", facecolor="white", edgecolor="none"),
         )
     right.set(xlabel="epoch", ylabel="test accuracy (%)", xticks=np.arange(1, len(accuracies) + 1))
     right.margins(x=0.2, y=0.3)
