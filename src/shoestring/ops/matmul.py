@@ -16,6 +16,8 @@ from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, promote_float
 
 MAX_BATCH_AXES = 6
+MAX_SLOTS = 8  # products computed side by side, each in its own workspace
+SMALL = 1 << 18  # products of fewer multiplications are not worth several threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +124,14 @@ class MatMul(Op):
         (M, N), K = y.shape[-2:], self.terms(a.shape, b.shape)
         rows_a = (a.strides[-1], a.strides[-2]) if self.transpose_a else a.strides[-2:]
         rows_b = (b.strides[-1], b.strides[-2]) if self.transpose_b else b.strides[-2:]
-        integers = (M, N, K, *rows_a, *rows_b, len(lead), *lead, *spread(a, lead), *spread(b, lead))
-        return Launch((Kernel("matmul", (0, 1, 2, 3), integers),), (packed_bytes(M, N, K),))
+        strides_a, strides_b = spread(a, lead), spread(b, lead)
+        if lead and not any(strides_b) and stacked(lead, strides_a, M * rows_a[0]):
+            M, lead, strides_a, strides_b = M * math.prod(lead), (), (), ()  # one tall matrix
+        places, room = math.prod(lead), packed_floats(M, N, K)
+        slots = min(places, MAX_SLOTS) if places >= MAX_SLOTS or M * N * K < SMALL else 1
+        integers = (M, N, K, *rows_a, *rows_b, slots, room, len(lead), *lead, *strides_a)
+        kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b))
+        return Launch((kernel,), (4 * slots * room,))
 
     def cost(self, a, b):
         y = self.shape(a, b)
@@ -140,7 +148,16 @@ def spread(operand, lead: tuple[int, ...]) -> tuple[int, ...]:
     return (0,) * new + tuple(0 if n == 1 else s for n, s in zip(own, strides, strict=True))
 
 
-def packed_bytes(M: int, N: int, K: int) -> int:
-    """Workspace: both matrices repacked into panels, rounded up to whole panels of at most 64 rows
-    or columns."""
-    return 4 * K * (M + N + 128)
+def stacked(lead: tuple[int, ...], strides: tuple[int, ...], step: int) -> bool:
+    """Whether the places of the leading axes follow each other, `step` elements apart."""
+    for n, stride in zip(reversed(lead), reversed(strides), strict=True):
+        if n > 1 and stride != step:
+            return False
+        step *= n
+    return True
+
+
+def packed_floats(M: int, N: int, K: int) -> int:
+    """Workspace of one product: both matrices repacked into panels, rounded up to whole panels of
+    at most 64 rows or columns; a multiple of 64 bytes."""
+    return -(-K * (M + N + 128) // 16) * 16
