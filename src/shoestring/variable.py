@@ -61,6 +61,7 @@ class Variable(Tensor):
     def requires_grad(self, needs: bool) -> None:
         runtime.flush()
         self.state.needs_grad = needs
+        session.structure += 1  # compiled steps were traced for the other case
         self.state.grad = self.state.grad or (
             State(f"{self.state.name}.grad", device=self.device) if needs else None
         )

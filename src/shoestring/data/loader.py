@@ -30,11 +30,14 @@ class TensorDataset:
 
     def __init__(self, *arrays: Any) -> None:
         self.arrays = [a.numpy() if isinstance(a, Tensor) else np.asarray(a) for a in arrays]
-        lengths = [len(a) for a in self.arrays]
-        if len(set(lengths)) != 1:
+        lengths = [len(a) if a.ndim else 0 for a in self.arrays]
+        if len(set(lengths)) != 1 or not all(a.ndim for a in self.arrays):
+            shapes = [list(a.shape) for a in self.arrays]
             fail(
                 "shape/dataset.lengths",
-                f"arrays have different lengths: {lengths}",
+                f"arrays have different lengths: {lengths}"
+                if len(set(lengths)) > 1
+                else f"there is nothing to count in arrays of shapes {shapes}",
                 op="TensorDataset",
                 tensors={},
                 hint="one row per sample in each",
@@ -50,7 +53,7 @@ class TensorDataset:
 class DataLoader:
     """Iterates over batches as tuples of tensors (a single tensor for a single array).
 
-    data        one array-like, a tuple of them with equal lengths, or a Dataset
+    data        an array, a tuple of arrays of equal length, or a Dataset (a list of samples is one)
     batch_size  samples per batch;  drop_last: leave out a smaller last batch
     shuffle     another order in every epoch, from `seed` (default: that of ss.seed)
     device      where tensors go; default: ss.default_device()
@@ -73,10 +76,18 @@ class DataLoader:
                 tensors={},
                 hint="DataLoader(data, batch_size=32)",
             )
-        if isinstance(data, (tuple, list)) and all(hasattr(a, "__len__") for a in data):
+        if isinstance(data, tuple):
             data = TensorDataset(*data)
         elif isinstance(data, (np.ndarray, Tensor)):
             data = TensorDataset(data)
+        if seed is not None and not (isinstance(seed, int) and 0 <= seed < 2**63):
+            fail(
+                "value/loader.seed",
+                f"a seed is a whole number from 0 to 2**63 - 1, got {seed!r}",
+                op="DataLoader",
+                tensors={},
+                hint="DataLoader(data, shuffle=True, seed=0)",
+            )
         if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
             fail(
                 "type/loader.data",
@@ -125,7 +136,22 @@ class DataLoader:
             return [tensor(a[places], device=self.device) for a in self.data.arrays]
         items = [self.data[int(k)] for k in places]
         items = [i if isinstance(i, tuple) else (i,) for i in items]
+        shapes = [[np.shape(part) for part in item] for item in items]
+        odd = next((k for k, s in enumerate(shapes) if s != shapes[0]), None)
+        if odd is not None:
+            fail(
+                "shape/loader.samples",
+                f"samples {int(places[0])} and {int(places[odd])} have different shapes",
+                op="DataLoader",
+                tensors={},
+                expected=f"{describe(shapes[0])} as in the first, got {describe(shapes[odd])}",
+                hint="crop, resize or pad in __getitem__; for arrays, a tuple: DataLoader((x, y))",
+            )
         return [
             tensor(np.stack([np.asarray(part) for part in column]), device=self.device)
             for column in zip(*items, strict=True)
         ]
+
+
+def describe(shapes: list[tuple[int, ...]]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)

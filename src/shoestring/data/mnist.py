@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
-import zipfile
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +62,7 @@ def read(path: pathlib.Path) -> Digits:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in SHAPES}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
+    except Exception as problem:  # damage can strike the archive, its compression, or a header
         damaged(path, str(problem), problem)
     for name, shape in SHAPES.items():
         if arrays[name].shape != shape or arrays[name].dtype != np.uint8:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import tempfile
 import zipfile
 from typing import Any
 
@@ -20,26 +19,46 @@ from ..nn import Module
 
 
 def save(thing: Module | dict[str, Any], path: str | os.PathLike) -> None:
-    """Write a Module's state (or a dict of arrays) to `path`."""
+    """Write a Module's state (or a dict of arrays) to `path`. Equal values give equal bytes."""
     state = thing.state_dict() if isinstance(thing, Module) else thing
+    arrays = {key: as_array(key, value) for key, value in state.items()}
     target = pathlib.Path(path)
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        handle, name = tempfile.mkstemp(
-            prefix=target.name + ".", suffix=".part", dir=target.parent or "."
-        )
-    except OSError as problem:
-        cannot_write(target, problem)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **{key: np.asarray(value) for key, value in state.items()})
+        with open(part, "wb") as file:
+            write(file, arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, target)
+        os.replace(part, target)
     except OSError as problem:
         cannot_write(target, problem)
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            part.unlink()
+
+
+def as_array(key: str, value: Any) -> np.ndarray:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # nested lists of unequal length
+        array = np.empty((), object)
+    if array.dtype.kind not in "fiub":
+        fail(
+            "type/save.value",
+            f"{key} is no array of numbers but {type(value).__name__}",
+            op="save",
+            tensors={},
+            hint="ss.save(model, path), or a dict of arrays",
+        )
+    return array
+
+
+def write(file: Any, arrays: dict[str, np.ndarray]) -> None:
+    """What np.savez writes, for any names: its own arguments are keywords, so it refuses `file`."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for key, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{key}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def cannot_write(target: pathlib.Path, problem: OSError) -> None:
@@ -70,7 +89,7 @@ def load(path: str | os.PathLike, into: Module | None = None) -> dict[str, np.nd
             error=DataError,
             hint="ss.save(model, path) writes one",
         )
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
+    except Exception as problem:  # damage can strike the archive, its compression, or a header
         fail(
             "data/load.damaged",
             f"{path} is not a whole .npz file: {problem}",

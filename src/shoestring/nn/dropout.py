@@ -26,8 +26,10 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         )
     if not training or p == 0:
         return x
+    if p == 1:  # zeros also where x is infinite or NaN
+        return wrap(F.absorb(node_of(0.0, x), x.node))
     keep = F.bernoulli(runtime.random.key(x.device), node_of(1.0 - p, x), to=x.shape)
-    return wrap(F.mul(x.node, F.mul(keep, node_of(1 / (1 - p) if p < 1 else 0.0, x))))
+    return wrap(F.mul(x.node, F.mul(keep, node_of(1 / (1 - p), x))))
 
 
 class Dropout(Module):

@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import runtime
 from ..errors import context, fail
-from ..tensor import Tensor
+from ..tensor import Tensor, data_node
 from ..variable import Parameter, Variable
 
 
@@ -37,6 +37,17 @@ class Location:
     def __str__(self) -> str:
         before = str(self.parent) if self.parent is not None else ""
         return f"{before}.{self.name}" if before and self.name else before or self.name
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to say: the root has no path."""
+        return bool(str(self))
+
+    def inside(self, other: Location) -> bool:
+        """Whether `other` is this place or one around it."""
+        place: Location | None = self
+        while place is not None and place is not other:
+            place = place.parent
+        return place is other
 
 
 class Module:
@@ -69,7 +80,12 @@ class Module:
         return found
 
     def __setattr__(self, name: str, value: Any) -> None:
+        before = vars(self).get(name, getattr(type(self), name, None))
         object.__setattr__(self, name, value)
+        if before is not value and (
+            name == "training" or (before is not None and isinstance(value, (Module, Variable)))
+        ):
+            runtime.session.structure += 1  # compiled steps must not go on with what it replaces
         if isinstance(value, (Module, Variable, list, tuple, dict)) and name != "_location":
             adopt(value, name, self.location)
 
@@ -113,9 +129,7 @@ class Module:
     def train(self, mode: bool = True) -> Module:
         """Training mode (or, with False, evaluation mode) for this module and all in it."""
         for module in self.modules():
-            if module.training != mode:
-                module.training = mode
-                runtime.session.structure += 1
+            module.training = mode
         return self
 
     def eval(self) -> Module:
@@ -159,11 +173,14 @@ class Module:
         strict: names must match exactly; otherwise only shapes of common names must.
         """
         own = dict(self.named_variables())
+        state = {name: np.asarray(value) for name, value in state.items()}
         missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
         wrong = [
-            f"{n}: expected {list(v.shape)}, got {list(np.shape(state[n]))}"
+            f"{n}: expected {list(v.shape)}, got {list(state[n].shape)}"
+            if state[n].dtype.kind in "fiub"
+            else f"{n}: expected numbers, got {state[n].dtype}"
             for n, v in own.items()
-            if n in state and tuple(np.shape(state[n])) != v.shape
+            if n in state and (state[n].shape != v.shape or state[n].dtype.kind not in "fiub")
         ]
         problems = (
             [f"missing {n}" for n in missing] + [f"unexpected {n}" for n in extra] if strict else []
@@ -176,9 +193,13 @@ class Module:
                 tensors={},
                 hint="load into the network that was saved, or strict=False for a part of it",
             )
-        for name, variable in own.items():
-            if name in state:
-                variable.assign(np.asarray(state[name]).astype(variable.dtype))
+        runtime.assign(
+            [
+                (v.state, data_node(state[n].astype(v.dtype), v.dtype, v.device))
+                for n, v in own.items()
+                if n in state
+            ]
+        )
 
     def describe(self) -> str:
         """The arguments that `repr` shows in brackets."""
@@ -199,7 +220,8 @@ class Module:
 def adopt(value: Any, name: str, parent: Location) -> None:
     """Tell what is assigned to an attribute where it now stands."""
     if isinstance(value, Module):
-        value.location.name, value.location.parent = name, parent
+        if not parent.inside(value.location):  # a part that points back at its owner stays a part
+            value.location.name, value.location.parent = name, parent
     elif isinstance(value, Variable):
         value.state.name = Location(name, parent)
     elif isinstance(value, (list, tuple)):
@@ -220,16 +242,16 @@ def walk(value: Any, path: str = "", seen: set[int] | None = None) -> Iterator[t
         seen.add(identity)
         yield path, value
     if isinstance(value, Module):
-        items = vars(value).items()
+        location, items = value.location, list(vars(value).items())
         for name, item in items:
-            adopt(item, name, value.location)
+            adopt(item, name, location)
     elif isinstance(value, (list, tuple)):
         items = [(str(k), item) for k, item in enumerate(value)]
     elif isinstance(value, dict):
         items = [(str(k), item) for k, item in value.items()]
     else:
         return
-    for name, item in list(items):
+    for name, item in items:
         if isinstance(item, (Module, Variable, list, tuple, dict)):
             yield from walk(item, f"{path}.{name}" if path else name, seen)
 
@@ -237,6 +259,14 @@ def walk(value: Any, path: str = "", seen: set[int] | None = None) -> Iterator[t
 def parameters(thing: Any) -> list[Parameter]:
     """All Parameters in a Module, a list, a dict, or any plain object's attributes, each once."""
     if not isinstance(thing, (Module, Variable, list, tuple, dict)):
+        if not hasattr(thing, "__dict__") and not hasattr(thing, "__iter__"):
+            fail(
+                "type/parameters.thing",
+                f"there are no parameters in a {type(thing).__name__}",
+                op="parameters",
+                tensors={},
+                hint="ss.parameters(model), or of a list, a dict or an object with attributes",
+            )
         thing = vars(thing) if hasattr(thing, "__dict__") else list(thing)
     return [v for _, v in walk(thing) if isinstance(v, Parameter)]
 

@@ -1,0 +1,29 @@
+"""Modules, optimisers, loaders and files: what their own tests add to networks.py."""
+
+import tempfile
+
+import numpy as np
+
+import shoestring as ss
+
+
+class Growing:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, k):
+        return np.ones(k + 1, np.float32)
+
+
+TRIGGERS = {
+    "shape/loader.samples": (
+        lambda: list(ss.DataLoader(Growing(), 2)),
+        ["samples 0 and 1 have different shapes", "[1] as in the first, got [2]", "pad"],
+    ),
+    "type/parameters.thing": (lambda: ss.parameters(5), ["no parameters in a int"]),
+    "type/save.value": (
+        lambda: ss.save({"a": {"b": 1}}, tempfile.mkdtemp() + "/w.npz"),
+        ["a is no array of numbers but dict", "ss.save(model, path)"],
+    ),
+    "value/loader.seed": (lambda: ss.DataLoader(np.zeros(4), seed=-1), ["2**63 - 1, got -1"]),
+}
