@@ -122,6 +122,8 @@ def test_ctrl_c_keeps_the_best_weights(tmp_path):
     [
         (["train", "cifar"], "invalid choice"),
         (["train", "mnist", "--epochs", "0"], "must be at least 1"),
+        (["train", "mnist", "--epochs", "two"], "must be a whole number, got 'two'"),
+        (["train", "mnist", "--json", "/"], "/ is a folder"),
         (["train", "mnist", "--lr", "-1"], "must be above 0"),
         (["train", "mnist", "--device", "gpu"], "there is no device 'gpu'"),
         (["train", "mnist", "--out", "/proc/nowhere"], "nothing can be written"),

@@ -115,6 +115,10 @@ TRIGGERS = {
         lambda: cli_train.Training(Options(out="/proc/nowhere")),
         ["nothing can be written"],
     ),
+    "data/train.json_folder": (
+        lambda: cli_train.file_can_be_made(pathlib.Path("/")),
+        ["/ is a folder", "--json /figures.json"],
+    ),
     "data/train.json": (
         lambda: cli_train.write_json(pathlib.Path("/proc/nowhere/f.json"), {}),
         ["--json"],

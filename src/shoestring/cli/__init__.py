@@ -34,5 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.run(options)
     except ShoestringError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        line = problem.details["line"]  # here the caller's line is the shell's, not the user's
+        text = str(problem).replace(f"    at  {line}\n", "") if line else str(problem)
+        print(f"error: {text}", file=sys.stderr)
         return 1

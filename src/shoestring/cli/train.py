@@ -28,14 +28,20 @@ from ..viz.curves import save_curves
 
 
 def whole(text: str) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}")
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
     return value
 
 
 def rate(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
     if not 0 < value < 100:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
     return value
@@ -73,7 +79,7 @@ class Training:
         self.options = options
         self.out = writable_folder(pathlib.Path(options.out))
         if options.json:
-            writable_folder(pathlib.Path(options.json).absolute().parent)
+            file_can_be_made(pathlib.Path(options.json))
         default_device(options.device or default_device())
         if options.threads:
             set_threads(options.threads)
@@ -210,11 +216,11 @@ def run(options: Any) -> int:
                 "(pip install 'shoestring[plots]')",
                 file=sys.stderr,
             )
-    if options.json:
-        write_json(pathlib.Path(options.json), report)
     if training.accuracies:
         print(f"weights: {training.out / 'weights.npz'}", file=sys.stderr)
         print(f"test accuracy {100 * training.accuracies[-1]:.2f} %")
+    if options.json:
+        write_json(pathlib.Path(options.json), report)
     return code
 
 
@@ -224,13 +230,15 @@ def scaled(x: np.ndarray) -> np.ndarray:
 
 
 def writable_folder(folder: pathlib.Path) -> pathlib.Path:
-    """The folder, made if need be; complains before any training if nothing can be written
-    there."""
+    """The folder, made if need be; complains before any training if there is no right or no room
+    to write a megabyte, which weights and curve together stay below."""
+    probe = folder / f".probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"x")
-        probe.unlink()
+        try:
+            probe.write_bytes(bytes(1 << 20))
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as problem:
         fail(
             "data/train.folder",
@@ -238,9 +246,23 @@ def writable_folder(folder: pathlib.Path) -> pathlib.Path:
             tensors={},
             source=problem,
             error=DataError,
-            hint="--out with another folder",
+            hint="another folder, or room on the disk",
         )
     return folder
+
+
+def file_can_be_made(path: pathlib.Path) -> None:
+    """Complains before any training if the figures could not be written to `path`."""
+    if path.is_dir():
+        fail(
+            "data/train.json_folder",
+            f"{path} is a folder",
+            tensors={},
+            error=DataError,
+            expected="the name of a file",
+            hint=f"--json {path / 'figures.json'}",
+        )
+    writable_folder(path.absolute().parent)
 
 
 def write_json(path: pathlib.Path, report: dict[str, Any]) -> None:
