@@ -220,6 +220,14 @@ TRIGGERS = {
         lambda: F.max_pool2d_grad(x(1, 1, 2, 2), x(1, 1, 2, 2), x_shape=(1, 1, 4, 4)),
         ["positions are int32"],
     ),
+    "type/module.array": (
+        lambda: ss.Linear(3, 2)(np.zeros((1, 3))),
+        ["Linear takes tensors, got a NumPy array", "ss.tensor(x)"],
+    ),
+    "type/optimizer.parameters": (
+        lambda: ss.SGD(ss.Linear(2, 2), lr=0.1),
+        ["needs a list of parameters, got Linear", "ss.SGD(model.parameters(), lr=0.1)"],
+    ),
     "type/optimizer.parameter": (lambda: ss.SGD([t(2)], lr=0.1), ["trains Parameters, got Tensor"]),
     "value/batchnorm.features": (lambda: ss.BatchNorm2D(0), ["at least 1, got 0"]),
     "value/cli.op": (lambda: cli_ops.run(Options(names=["conv3d"])), ["no op 'conv3d'"]),

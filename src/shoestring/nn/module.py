@@ -67,6 +67,14 @@ class Module:
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         before, context.layer = context.layer, self.location
         try:
+            for x in inputs:
+                if isinstance(x, np.ndarray):
+                    fail(
+                        "type/module.array",
+                        f"{type(self).__name__} takes tensors, got a NumPy array",
+                        tensors={"x": f"{list(x.shape)} {x.dtype}"},
+                        hint="ss.tensor(x)",
+                    )
             return self.forward(*inputs, **named)
         finally:
             context.layer = before

@@ -35,6 +35,14 @@ class Optimizer:
         name = type(self).__name__
         if isinstance(parameters, Variable):
             parameters = [parameters]  # pyright: ignore
+        if not isinstance(parameters, Iterable):
+            fail(
+                "type/optimizer.parameters",
+                f"needs a list of parameters, got {type(parameters).__name__}",
+                op=name,
+                tensors={},
+                hint=f"ss.{name}(model.parameters(), lr={lr})",
+            )
         found = {id(p.state): p for p in parameters if self.accepts(p)}
         if not found:
             fail(
