@@ -22,7 +22,9 @@ from ..ir import MIXED, SUM, Case, Cost, Op, Shape, promote_float
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 NONE: Pads = ((0, 0), (0, 0))
-MAX_GROUPS = 8  # parts of a batch that weight_grad sums one by one
+MAX_SPLITS = 8  # parts of a batch whose weight gradients are summed one by one
+PIXELS = 768  # that a task of weight_grad transposes at a time (conv_weights.h)
+PARTIAL = 1 << 18  # floats that these parts' sums may take together
 
 
 class Conv(Op):
@@ -69,15 +71,25 @@ class Conv(Op):
         )
 
     def run(
-        self, entry: str, device: str, inputs, outputs, x: Shape, w: Shape, y: Shape, *spaces: int
+        self,
+        entry: str,
+        device: str,
+        inputs,
+        outputs,
+        x: Shape,
+        w: Shape,
+        y: Shape,
+        *spaces: int,
+        more: tuple[int, ...] = (),
     ):
-        """One kernel; integers N C H W K R S P Q, stride, top and left padding. spaces: floats of
-        each workspace."""
+        """One kernel; integers N C H W K R S P Q, stride, top and left padding, `more`. spaces:
+        floats of each workspace."""
         if device != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
+        buffers = tuple(range(3 + len(spaces)))
         return Launch(
-            (Kernel(entry, tuple(range(3 + len(spaces))), sizes),),
+            (Kernel(entry, buffers, (*sizes, *more)),),
             tuple(4 * n + 64 for n in spaces),
         )
 
@@ -287,9 +299,22 @@ class Conv2DWeightGrad(Conv):
 
     def launch(self, device, inputs, outputs):
         x, w, y = inputs[1].shape, outputs[0].shape, inputs[0].shape
-        partial = min(y[0], MAX_GROUPS) * math.prod(w)
+        taps = math.prod(w[1:])
+        K = -(-w[0] // 32) * 32 if w[0] > 16 else 16  # whole panels of channels
+        rows = taps + 9  # whole tiles of taps
+        splits = max(1, min(MAX_SPLITS, y[0] * y[2], PARTIAL // (K * rows)))
         return self.run(
-            "conv2d_weight_grad", device, inputs, outputs, x, w, y, partial, self.unfolded(x, w, y)
+            "conv2d_weight_grad",
+            device,
+            inputs,
+            outputs,
+            x,
+            w,
+            y,
+            splits * K * rows + 2 * rows,
+            self.unfolded(x, w, y),
+            (splits * K + 16 * 32) * (PIXELS + y[3]),
+            more=(splits, splits * K * rows),
         )
 
     def cost(self, dy, x):

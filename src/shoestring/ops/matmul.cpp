@@ -163,8 +163,14 @@ void matmul(const Arguments& x) {
     });
 }
 
+const char* complaint(const Counts& c) {
+    if (c.buffers != 4 || c.integers < 10) return "matmul: needs 4 buffers and 10 integers or more";
+    return c.integers == 10 + 3 * c.values[9] ? nullptr : "matmul: needs 10 + 3 * rank integers";
+}
+
 }  // namespace
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(matmul, {"matmul", shoestring::SHOESTRING_ISA::matmul})
+SHOESTRING_KERNELS(matmul, {"matmul", shoestring::SHOESTRING_ISA::matmul,
+                            shoestring::SHOESTRING_ISA::complaint})
