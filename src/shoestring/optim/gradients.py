@@ -17,11 +17,19 @@ from ..errors import fail
 from ..ir import F, Node
 from ..runtime import State, guarded
 from ..tensor import Tensor, wrap
-from ..variable import Parameter, tensor
+from ..variable import Parameter, Variable, tensor
 
 
 def with_gradients(parameters: Any) -> list[State]:
     items = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    for p in items:
+        if not isinstance(p, Variable):
+            fail(
+                "type/gradients.parameter",
+                f"only Parameters have gradients to look after, got {type(p).__name__}",
+                tensors={},
+                hint="model.parameters(), or ss.parameters(thing)",
+            )
     return [p.state for p in items if p.state.grad is not None and p.state.grad.node is not None]
 
 
@@ -53,6 +61,8 @@ def clip_grad_norm_(
     total = parts[0]
     for part in parts[1:]:
         total = F.maximum(total, part) if norm_type == math.inf else F.add(total, part)
+    if len(parts) > 1:  # finite parts can have an infinite sum, which would make every gradient 0
+        total = guarded(F.check_finite(total, what="the norm of all gradients together"))
     if norm_type == 2:
         total = F.sqrt(total)
     elif norm_type != math.inf:

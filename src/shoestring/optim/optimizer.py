@@ -13,7 +13,7 @@ nothing anew. A parameter without a gradient is left alone, as are its slots.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,44 @@ from ..errors import fail
 from ..ir import F, Node
 from ..runtime import State
 from ..variable import Parameter, Variable
+
+
+class Shared:
+    """Nodes that all parameters of one step have in common: `shared(name, device)` is an attribute
+    of the optimiser as an input of the plan, read again at every replay."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer, self.nodes = optimizer, {}
+
+    def once(self, key: Any, build: Callable[[], Node]) -> Node:
+        if key not in self.nodes:
+            self.nodes[key] = build()
+        return self.nodes[key]
+
+    def __call__(self, name: str, device: str) -> Node:
+        read = lambda o=self.optimizer: getattr(o, name)  # noqa: E731
+        return self.once((name, device), lambda: runtime.scalar(read(), source=read, device=device))
+
+
+class Clock:
+    """beta1^t and beta2^t, t the steps since a parameter's first gradient. Those that had it in the
+    same step share one; it ticks at every step."""
+
+    def __init__(self, values: tuple[float, float] = (1.0, 1.0)) -> None:
+        self.values, self.powers = values, {}
+
+    def on(self, device: str) -> tuple[State, State]:
+        if device not in self.powers:
+            known = next(iter(self.powers.values()), None)
+            values = self.values if known is None else [s.home for s in known]
+            self.powers[device] = tuple(
+                State(name, open_device(device).upload(np.array(v, np.float32)), device=device)
+                for name, v in zip(("beta1^t", "beta2^t"), values, strict=True)
+            )
+        return self.powers[device]
+
+    def read(self) -> tuple[float, float]:
+        return tuple(float(s.home) for s in next(iter(self.powers.values())))
 
 
 class Optimizer:
@@ -54,11 +92,12 @@ class Optimizer:
                 hint=f"ss.{name}(model.parameters(), lr={lr})",
             )
         self.check("lr", lr, lr >= 0, "not below 0")
-        self.parameters, self.lr, self.steps = list(found.values()), lr, 0
+        self.parameters, self.lr = list(found.values()), lr
         self.state: list[dict[str, State]] = [{} for _ in self.parameters]
 
     def accepts(self, p: Any) -> bool:
-        if not isinstance(p, Variable) or not p.requires_grad:
+        frozen = isinstance(p, Parameter)  # may take gradients later
+        if not isinstance(p, Variable) or not (p.requires_grad or frozen):
             fail(
                 "type/optimizer.parameter",
                 f"an optimiser trains Parameters, got {type(p).__name__}",
@@ -78,12 +117,6 @@ class Optimizer:
                 hint=f"{name}={0.1 if name == 'lr' else 0.9}",
             )
 
-    def number(self, name: str, device: str) -> Node:
-        """An attribute as an input of the plan, read again at every replay."""
-        return runtime.scalar(
-            getattr(self, name), source=lambda: getattr(self, name), device=device
-        )
-
     def slot(self, k: int, name: str) -> State:
         """Slot `name` of parameter k: zeros at first, and on the parameter's device."""
         p, slots = self.parameters[k].state, self.state[k]
@@ -99,24 +132,18 @@ class Optimizer:
     def step(self) -> None:
         """Give every parameter that has a gradient its next version."""
         updates: list[tuple[State, Node]] = []
-        shared: dict[tuple[str, str], Node] = {}
-
-        def number(name: str, device: str) -> Node:
-            if (name, device) not in shared:
-                shared[name, device] = self.number(name, device)
-            return shared[name, device]
-
+        number = Shared(self)
         for k, p in enumerate(self.parameters):
-            gradient = p.state.grad.node
-            if gradient is not None:
-                updates += self.update(k, p.state, gradient, number)
-        runtime.assign(updates + self.clock(number) if updates else updates, settle=True)
+            gradient = p.state.grad
+            if p.requires_grad and gradient is not None and gradient.node is not None:
+                updates += self.update(k, p.state, gradient.node, number)
+        runtime.assign(updates + self.tick(number) if updates else updates, settle=True)
 
-    def clock(self, number: Any) -> list[tuple[State, Node]]:
+    def tick(self, number: Shared) -> list[tuple[State, Node]]:
         """Updates that belong to the step as a whole."""
         return []
 
-    def update(self, k: int, p: State, g: Node, number: Any) -> list[tuple[State, Node]]:
+    def update(self, k: int, p: State, g: Node, number: Shared) -> list[tuple[State, Node]]:
         """[(state, new version)] for parameter k; `number(name, device)`: an attribute as a
         node."""
         raise NotImplementedError
@@ -124,45 +151,66 @@ class Optimizer:
     def zero_grad(self) -> None:
         """Forget all gradients; their memory is free."""
         for p in self.parameters:
-            p.state.grad.clear()
+            if p.state.grad is not None:
+                p.state.grad.clear()
 
     def state_dict(self) -> dict[str, Any]:
         """Snapshot: the numbers, and the slots of each parameter by position."""
         runtime.flush()
         numbers = {n: v for n, v in vars(self).items() if isinstance(v, (int, float, bool))}
         return {
+            "kind": type(self).__name__,
             "numbers": numbers,
             "slots": [{n: s.home.copy() for n, s in slots.items()} for slots in self.state],
-            "clock": {n: s.home.copy() for n, s in vars(self).items() if isinstance(s, State)},
+            "clocks": self.read_clocks(),
         }
 
+    def read_clocks(self) -> dict[int, tuple[float, float]]:
+        """{parameter's position: its clock}, for optimisers that count steps."""
+        return {}
+
+    def set_clocks(self, saved: dict[int, tuple[float, float]]) -> None:
+        """What read_clocks() gave."""
+
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken; the parameters must be the same ones in the same
-        order."""
+        """Go on where state_dict() was taken, with the same parameters in the same order. If
+        something does not fit, nothing changes."""
+        name = type(self).__name__
+        if saved.get("kind") != name:
+            self.refuse(f"this was saved from {saved.get('kind')}, not from {name}")
         if len(saved["slots"]) != len(self.parameters):
-            fail(
-                "value/optimizer.load",
+            self.refuse(
                 f"{len(saved['slots'])} parameters were saved, this optimiser has "
-                f"{len(self.parameters)}",
-                op="load_state_dict",
-                tensors={},
-                hint="build it from the same model",
+                f"{len(self.parameters)}"
             )
-        for k, (p, slots) in enumerate(zip(self.parameters, saved["slots"], strict=True)):
-            for name, value in slots.items():
+        for p, slots in zip(self.parameters, saved["slots"], strict=True):
+            for slot, value in slots.items():
                 if tuple(value.shape) != p.shape:
                     fail(
                         "shape/optimizer.load",
-                        f"slot {name} of {p.name} is {list(value.shape)}, the parameter "
+                        f"slot {slot} of {p.name} is {list(value.shape)}, the parameter "
                         f"{list(p.shape)}",
                         op="load_state_dict",
                         tensors={},
                         hint="build it from the same model",
                     )
-                self.slot(k, name).home[...] = value
-        for name, value in saved.get("clock", {}).items():
-            getattr(self, name).home[...] = value
+        runtime.flush()  # a step still pending must not overwrite what is loaded
+        runtime.session.structure += 1  # nor may compiled steps go on with the old slots
+        self.state = [{} for _ in self.parameters]
+        for k, slots in enumerate(saved["slots"]):
+            for slot, value in slots.items():
+                self.slot(k, slot).home[...] = value
+        self.set_clocks(saved["clocks"])
         vars(self).update(saved["numbers"])
+
+    def refuse(self, what: str) -> None:
+        fail(
+            "value/optimizer.load",
+            what,
+            op="load_state_dict",
+            tensors={},
+            hint="build it from the same model, as it was when it was saved",
+        )
 
 
 class SGD(Optimizer):
@@ -233,48 +281,62 @@ class Adam(Optimizer):
         self.check("weight_decay", weight_decay, weight_decay >= 0, "not below 0")
         self.beta1, self.beta2 = betas
         self.eps, self.weight_decay = eps, weight_decay
-        device = self.parameters[0].device
-        self.power1 = State(
-            "beta1 to the power of the step",
-            open_device(device).upload(np.ones((), np.float32)),
-            device=device,
-        )
-        self.power2 = State(
-            "beta2 to the power of the step",
-            open_device(device).upload(np.ones((), np.float32)),
-            device=device,
-        )
+        self.clocks: dict[int, Clock] = {}
+        self.fresh = Clock()  # of parameters that have their first gradient in this step
 
-    def clock(self, number):
+    def tick(self, number):
+        if self.fresh.powers:
+            self.fresh = Clock()
         return [
-            (s, F.mul(s.node, number(n, s.node.device)))
-            for s, n in ((self.power1, "beta1"), (self.power2, "beta2"))
+            (state, F.mul(state.node, number(beta, device)))
+            for clock in {id(c): c for c in self.clocks.values()}.values()
+            for device, states in clock.powers.items()
+            for state, beta in zip(states, ("beta1", "beta2"), strict=True)
         ]
 
-    def correction(self, power: State, beta: str, number: Any, device: str) -> Node:
-        """1 - beta^t of the step being built."""
-        return F.sub(runtime.scalar(1.0, device=device), F.mul(power.node, number(beta, device)))
+    def read_clocks(self):
+        return {k: clock.read() for k, clock in self.clocks.items()}
+
+    def set_clocks(self, saved):
+        same = {values: Clock(values) for values in saved.values()}
+        self.clocks = {k: same[values] for k, values in saved.items()}
+        for k, clock in self.clocks.items():
+            clock.on(self.parameters[k].device)
 
     def update(self, k, p, g, number):
         device = p.node.device
-        one, b1, b2 = (
-            runtime.scalar(1.0, device=device),
-            number("beta1", device),
-            number("beta2", device),
-        )
+        if k not in self.clocks:
+            self.clocks[k] = self.fresh
+        power1, power2 = self.clocks[k].on(device)
+
+        def rest(name: str) -> Node:
+            """1 - beta"""
+            one = runtime.scalar(1.0, device=device)
+            return number.once(("rest", name, device), lambda: F.sub(one, number(name, device)))
+
+        def correction(power: State, name: str) -> Node:
+            """1 - beta^t of the step being built"""
+            one = runtime.scalar(1.0, device=device)
+            return F.sub(one, F.mul(power.node, number(name, device)))
+
         value = p.node
         if self.weight_decay and self.decoupled:  # of the old weight, before the step
-            value = F.sub(
-                value, F.mul(value, F.mul(number("lr", device), number("weight_decay", device)))
+            decay = number.once(
+                ("decay", device),
+                lambda: F.mul(number("lr", device), number("weight_decay", device)),
             )
+            value = F.sub(value, F.mul(value, decay))
         elif self.weight_decay:
             g = F.add(g, F.mul(value, number("weight_decay", device)))
+        b1, b2 = number("beta1", device), number("beta2", device)
         first, second = self.slot(k, "mean"), self.slot(k, "square")
-        m = F.add(F.mul(first.node, b1), F.mul(g, F.sub(one, b1)))
-        v = F.add(F.mul(second.node, b2), F.mul(F.mul(g, g), F.sub(one, b2)))
-        root = F.sqrt(F.div(v, self.correction(self.power2, "beta2", number, device)))
-        rate = F.div(number("lr", device), self.correction(self.power1, "beta1", number, device))
-        step = F.div(F.mul(m, rate), F.add(root, number("eps", device)))
+        m = F.add(F.mul(first.node, b1), F.mul(g, rest("beta1")))
+        v = F.add(F.mul(second.node, b2), F.mul(F.mul(g, g), rest("beta2")))
+        rate = number.once(
+            power1, lambda: F.div(number("lr", device), correction(power1, "beta1"))
+        )
+        scale = number.once(power2, lambda: correction(power2, "beta2"))
+        step = F.div(F.mul(m, rate), F.add(F.sqrt(F.div(v, scale)), number("eps", device)))
         return [(first, m), (second, v), (p, F.sub(value, step))]
 
 
