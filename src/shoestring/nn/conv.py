@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from ..errors import fail
@@ -16,21 +17,15 @@ Pair = int | tuple[int, int]
 
 def pair(value: Any, name: str, least: int) -> tuple[int, int]:
     """(a, b) from a or (a, b), both whole numbers not below `least`."""
-    found = (
-        (value, value)
-        if isinstance(value, int)
-        else tuple(value)
-        if isinstance(value, (tuple, list))
-        else ()
-    )
-    if len(found) != 2 or not all(isinstance(n, int) and n >= least for n in found):
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(found) != 2 or not all(isinstance(n, Integral) and int(n) >= least for n in found):
         fail(
             "value/layer.pair",
             f"{name} must be a whole number of at least {least}, or two, got {value!r}",
             tensors={},
             hint=f"{name}={max(least, 1)}",
         )
-    return found[0], found[1]
+    return int(found[0]), int(found[1])
 
 
 def padding_of(padding: Any, H: int, W: int, R: int, S: int, stride: tuple[int, int]) -> tuple:
@@ -73,6 +68,7 @@ def conv2d(
     padding  zeros around the image: a number, two, "valid" (0) or "same" (output sizes ceil(size /
              stride))
     returns  [N, K, P, Q], P = (H + padding above and below - R) // stride + 1
+    errors   ShapeError where channels, kernel or bias do not fit; ArgumentError for other options
     """
     if pair(dilation, "dilation", 1) != (1, 1):
         fail(
@@ -89,6 +85,15 @@ def conv2d(
         edges = ((0, 0), (0, 0))  # the op complains about the rank
     y = F.conv2d(x.node, weight.node, stride=steps, padding=edges)
     if bias is not None:
+        if bias.shape != weight.shape[:1]:
+            fail(
+                "shape/conv2d.bias",
+                f"weight gives {weight.shape[0]} channels, bias has shape {list(bias.shape)}",
+                op="conv2d",
+                tensors={"weight": weight.spec, "bias": bias.spec},
+                expected=f"bias {[weight.shape[0]]}, got {list(bias.shape)}",
+                hint=f"bias=ss.zeros({weight.shape[0]})",
+            )
         y = F.add(y, F.reshape(bias.node, to=(bias.size, 1, 1)))
     return wrap(y)
 
@@ -108,7 +113,7 @@ class Conv2D(Module):
     ) -> None:
         R, S = pair(kernel_size, "kernel_size", 1)
         for name, count in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if not isinstance(count, int) or count < 1:
+            if not isinstance(count, Integral) or int(count) < 1:
                 fail(
                     "value/conv2d.channels",
                     f"{name} must be a whole number of at least 1, got {count!r}",
@@ -116,7 +121,9 @@ class Conv2D(Module):
                     tensors={},
                     hint="Conv2D(in_channels=3, out_channels=16, kernel_size=3)",
                 )
-        self.weight = Parameter(init.kaiming_normal((out_channels, in_channels, R, S)))
+        steps = pair(stride, "stride", 1)
+        padding_of(padding, 1, 1, R, S, steps)  # a wrong one is an error here, not when called
+        self.weight = Parameter(init.kaiming_normal((int(out_channels), int(in_channels), R, S)))
         self.bias = Parameter([0.0] * out_channels) if bias else None
         self.stride, self.padding = stride, padding
 

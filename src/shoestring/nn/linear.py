@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 from ..errors import fail
 from ..ir import F
 from ..tensor import Tensor, wrap
@@ -13,6 +15,18 @@ from .module import Module
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias.  x: [..., in];  weight: [out, in];  bias: [out] or None;  returns [...,
     out]"""
+    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]):
+        shown = {"weight": weight.spec, **({} if bias is None else {"bias": bias.spec})}
+        fail(
+            "shape/linear.weight",
+            "weight and bias do not belong together" if weight.ndim == 2 else "weight is no matrix",
+            op="linear",
+            tensors=shown,
+            expected="weight [out_features, in_features], bias [out_features]",
+            hint=f"bias=ss.zeros({weight.shape[0]})"
+            if weight.ndim == 2
+            else f"weight.reshape(1, {weight.size})",
+        )
     if x.ndim < 2:
         fail(
             "shape/linear.rank",
@@ -42,7 +56,7 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         for name, count in (("in_features", in_features), ("out_features", out_features)):
-            if not isinstance(count, int) or count < 1:
+            if not isinstance(count, Integral) or int(count) < 1:
                 fail(
                     "value/linear.features",
                     f"{name} must be a whole number of at least 1, got {count!r}",
@@ -50,7 +64,7 @@ class Linear(Module):
                     tensors={},
                     hint="Linear(in_features=784, out_features=10)",
                 )
-        self.weight = Parameter(init.kaiming_normal((out_features, in_features)))
+        self.weight = Parameter(init.kaiming_normal((int(out_features), int(in_features))))
         self.bias = Parameter([0.0] * out_features) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
