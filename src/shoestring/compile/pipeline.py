@@ -15,7 +15,7 @@ from .graph import Graph
 from .memory import Interval, assign_offsets
 from .place import place, row_major
 from .plan import ARENA, Plan, Step
-from .schedule import schedule
+from .schedule import schedule, written
 from .simplify import simplify
 from .verify import verify
 
@@ -130,13 +130,6 @@ def lifetimes(draft: Draft, bases: dict[int, int]) -> tuple[dict[int, int], dict
     for s in draft.late:
         last[s] = len(draft.order)
     return first, last
-
-
-def written(draft: Draft, i: int) -> list[int]:
-    op = draft.ops[i]
-    if op.kind == "check":
-        return []
-    return [i] if op.outputs == 1 else [i + 1 + k for k in range(op.outputs)]
 
 
 def make_step(

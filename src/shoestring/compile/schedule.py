@@ -1,8 +1,10 @@
 """schedule: in which order steps run.
 
-The order of creation, with two exceptions. A large update (a store, and the elementwise nodes that
-lead only to it) runs as soon as it can, so that its gradient's memory is free again. A small one
-runs last: until the first store a plan may fail or be interrupted and nothing has happened. Every
+The order of creation, with three exceptions. A large update (a store, and the elementwise nodes
+that lead only to it) runs as soon as it can, so that its gradient's memory is free again. So does a
+step that frees more memory than it takes: a weight gradient before the input gradient, since it is
+the last to read the layer's input. A small update runs last: until the first store a plan may fail
+or be interrupted and nothing has happened. Every
 store waits for all checks of data, and for all other readers of the value it overwrites; stores
 that wait for each other (a swap) are computed into memory of their own and written at the end:
 `late`.
@@ -38,13 +40,14 @@ def schedule(draft: Draft) -> Draft:
             for j in before:
                 then[j].append(i)
     early = hoisted(draft)
+    balance = Balance(draft, readers)
     done: set[int] = set()
     ready: list[tuple] = []
     order: list[int] = []
 
     def offer(i: int) -> None:
         if need[i] <= done and (i in late or i not in hold or hold[i] <= done):
-            urgency = 0 if i in early else 2 if i in draft.stores else 1
+            urgency = 0 if i in early else 3 if i in draft.stores else 1 if balance.frees(i) else 2
             heapq.heappush(ready, (urgency, early.get(i, 0), draft.rank[i], i))
 
     for i in steps:
@@ -60,8 +63,45 @@ def schedule(draft: Draft) -> Draft:
             order.append(i)
             for j in then[i]:
                 offer(j)
+            for j in balance.ran(i):
+                if j not in done:
+                    offer(j)
     draft.order, draft.late = order, sorted(late)
     return draft
+
+
+class Balance:
+    """Which steps give back more memory than they take, as the order grows."""
+
+    def __init__(self, draft: Draft, readers: dict[int, set[int]]) -> None:
+        self.draft = draft
+        fixed = {*draft.homes, *draft.leaves, *draft.stores, *[draft.root[i] for i in draft.outputs]}
+        self.waiting = {root: set(found) for root, found in readers.items() if root not in fixed}
+
+    def frees(self, i: int) -> bool:
+        draft = self.draft
+        last = {r for r in {draft.root[j] for j in draft.ins[i]} if self.waiting.get(r) == {i}}
+        takes = sum(draft.specs[r].nbytes for r in written(draft, i))
+        return sum(draft.specs[r].nbytes for r in last) > takes
+
+    def ran(self, i: int) -> list[int]:
+        """Step i has run: those that are now the only reader of something."""
+        found = []
+        for root in {self.draft.root[j] for j in self.draft.ins[i]}:
+            left = self.waiting.get(root)
+            if left is not None:
+                left.discard(i)
+                if len(left) == 1:
+                    found += left
+        return found
+
+
+def written(draft: Draft, i: int) -> list[int]:
+    """The positions whose memory step i writes."""
+    op = draft.ops[i]
+    if op.kind == "check":
+        return []
+    return [i] if op.outputs == 1 else [i + 1 + k for k in range(op.outputs)]
 
 
 def producers(draft: Draft, steps: set[int]) -> dict[int, frozenset[int]]:
