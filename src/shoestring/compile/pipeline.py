@@ -57,7 +57,9 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
     steps = [make_step(draft, i, device, has) for i in draft.order]
     end = len(steps)
     first, last = lifetimes(draft, bases)
-    buffers = [Interval(draft.specs[r].nbytes, first[r], last[r]) for r in first]
+    tenants = shared(draft, first, last)
+    owners = [r for r in first if tenants[r] == r]
+    buffers = [Interval(draft.specs[r].nbytes, first[r], last[r]) for r in owners]
     extra: list[tuple[Step, str]] = []
     for k, (step, spaces) in enumerate(steps):
         for nbytes in spaces:
@@ -67,8 +69,9 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
             buffers.append(Interval(RECORD_BYTES, k, end))
             extra.append((step, "record"))
     layout = assign_offsets(buffers)
-    offsets = dict(zip(first, layout.offsets, strict=False))
-    for (step, what), offset in zip(extra, layout.offsets[len(first) :], strict=True):
+    offsets = dict(zip(owners, layout.offsets, strict=False))
+    offsets = {r: offsets[tenants[r]] for r in first}
+    for (step, what), offset in zip(extra, layout.offsets[len(owners) :], strict=True):
         if what == "workspace":
             step.workspaces.append((ARENA, offset))
         else:
@@ -130,6 +133,46 @@ def lifetimes(draft: Draft, bases: dict[int, int]) -> tuple[dict[int, int], dict
     for s in draft.late:
         last[s] = len(draft.order)
     return first, last
+
+
+def shared(draft: Draft, first: dict[int, int], last: dict[int, int]) -> dict[int, int]:
+    """{root: whose memory it has}: the result of an elementwise step takes over the memory of an
+    input that ends there. `last` of the one grows to that of the other."""
+    owner = {r: r for r in first}
+    for k, i in enumerate(draft.order):
+        out = i if i in first else None
+        source = None if out is None else overwritten(draft, i, k, first, last, owner)
+        if source is not None:
+            keeper = owner[source]
+            owner[out] = keeper
+            last[keeper] = last[out]
+    return owner
+
+
+def overwritten(
+    draft: Draft,
+    i: int,
+    k: int,
+    first: dict[int, int],
+    last: dict[int, int],
+    owner: dict[int, int],
+) -> int | None:
+    """The root whose memory the result of step i may take: it ends here, and is read element by
+    element as the result is written."""
+    op, mine = draft.ops[i], draft.operand[i]
+    if not op.inplace or op.outputs > 1:
+        return None
+    for j in draft.ins[i]:
+        root = draft.root[j]
+        if (
+            root in first
+            and last[owner[root]] == k
+            and draft.operand[j] == mine
+            and draft.specs[root].nbytes == draft.specs[i].nbytes
+            and all(draft.operand[m] == mine for m in draft.ins[i] if draft.root[m] == root)
+        ):
+            return root
+    return None
 
 
 def make_step(
