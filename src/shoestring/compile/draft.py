@@ -8,7 +8,8 @@ rank[i]     age: the order in which the user wrote it
 outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what
             stands for it
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
-homes       leaves that are homes;  strides: leaves that are not contiguous -> strides in elements
+homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
+strides     leaves that are not contiguous -> strides in elements
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir import OPS, OUTPUTS, Node, Op, Output, Spec
-from .graph import Graph
+from .graph import Graph, is_number
 
 
 class Draft:
@@ -27,7 +28,7 @@ class Draft:
         self.specs: list[Any] = []
         self.rank: list[float] = []
         self.layers: list[Any] = []
-        self.homes, self.strides = set(), {}
+        self.homes, self.numbers, self.strides = set(), set(), {}
         self.leaves, self.outputs = list(graph.leaves), list(outputs)
         self.stores = dict(graph.stores)
         self.same: dict[int, int] = {}
@@ -42,6 +43,8 @@ class Draft:
                 self._add(None, [], node.spec, node.serial, node.layer)
                 if node.state is not None:
                     self.homes.add(position)
+                elif is_number(node):
+                    self.numbers.add(position)
                 if node.layout is not None:
                     self.strides[position] = tuple(s // node.dtype.itemsize for s in node.layout)
             else:

@@ -1,10 +1,10 @@
 """Which nodes a plan computes, as numbered positions, and the key under which the plan is cached.
 
 The key holds, per node by age: for a leaf (its spec, is it a state's home, its strides if not
-contiguous); for the rest (the interned op, positions of its inputs); then which positions are
-outputs and which store writes which home. It holds no value, address, offset, name or Python float.
-A leaf used twice has one position, and nothing shares memory with a home except that state's
-current version, so positions are the aliasing pattern. CPU kernels accept any alignment; a device
+contiguous, does the host hold it); for the rest (the interned op, positions of its inputs); then
+which positions are outputs and which store writes which home. It holds no value, address, offset,
+name or Python float. A leaf used twice has one position, and nothing shares memory with a home
+except that state's current version, so positions are the aliasing pattern. CPU kernels accept any alignment; a device
 whose kernels do not adds the alignment class of each leaf.
 """
 
@@ -56,7 +56,7 @@ class Graph:
             self.index[node] = len(self.nodes)
             self.leaves.append(len(self.nodes))
             self.nodes.append(node)
-            self.signature.append((node.spec, node.state is not None, node.layout))
+            self.signature.append((node.spec, node.state is not None, node.layout, is_number(node)))
 
     def _add(self, node: Node) -> None:
         index = self.index
@@ -76,6 +76,12 @@ class Graph:
 
     def key(self, outputs: Sequence[int], *modes: Any) -> tuple:
         return tuple(self.signature), tuple(outputs), tuple(self.stores.items()), modes
+
+
+def is_number(node: Node) -> bool:
+    """A leaf in the host's own memory: a rate, a random key, a constant of a gradient rule. What a
+    device allocated is an array over that memory."""
+    return node.state is None and getattr(node.value.flags, "owndata", False)
 
 
 def known(node: Node) -> bool:

@@ -108,6 +108,7 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
         dict(draft.root),
         draft.specs,
         offsets,
+        [i for i in draft.leaves if i not in draft.numbers],
     )
 
 

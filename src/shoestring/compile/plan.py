@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Kernel, Operand
-from ..ir import Op, Spec
+from ..ir import Cost, Op, Spec
 
 ARENA = 0
 
@@ -28,7 +28,7 @@ class Step:
     kernels        the kernels, None when the op's reference runs;  places: (base, offset) of every
                    kernel buffer
     record         (base, offset) of a check's record;  home: the position of the home it overwrites
-    dead           bytes whose life ends here
+    recomputed     a second time: a budget did not allow to keep the first result
     """
 
     position: int
@@ -44,6 +44,11 @@ class Step:
     workspaces: list[tuple[int, int]] = field(default_factory=list)
     record: tuple[int, int] | None = None
     home: int | None = None
+    recomputed: bool = False
+
+    def cost(self) -> Cost:
+        """Floating-point operations, and bytes read and written."""
+        return self.op.cost(*[o.shape for o in self.inputs])
 
     @property
     def name(self) -> str:
@@ -80,11 +85,12 @@ class Plan:
     values: dict[int, tuple[int, Operand, int]]  # asked position -> (root, operand, offset)
     stores: dict[int, int | None]
     arena_bytes: int
-    lower_bound_bytes: int
+    arena_lower_bound_bytes: int
     views: dict[int, tuple[Op, int]]  # position of a view -> (op, source)
     roots: dict[int, int]
     specs: list[Any]
     offsets: dict[int, int]  # arena offset of each root in it
+    resident: list[int]  # leaves in the device's memory (the rest are numbers of the host)
 
     @property
     def external_bytes(self) -> int:
@@ -92,9 +98,36 @@ class Plan:
         return sum(spec.nbytes for spec in self.external.values())
 
     @property
+    def resident_bytes(self) -> int:
+        """Bytes of what is there before it runs: parameters, slots, statistics, inputs."""
+        return sum(self.specs[i].nbytes for i in self.resident)
+
+    @property
     def predicted_peak_bytes(self) -> int:
-        """Bytes that a run asks of the device: the arena, and what it leaves behind."""
-        return self.arena_bytes + self.external_bytes
+        """Bytes that a run needs of the device: what is there before, the arena, and what it leaves
+        behind."""
+        return self.resident_bytes + self.arena_bytes + self.external_bytes
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """No assignment of addresses could need less, in this order of steps."""
+        return self.resident_bytes + self.arena_lower_bound_bytes + self.external_bytes
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of one run."""
+        return sum(step.cost().flops for step in self.steps)
+
+    @property
+    def bytes_moved(self) -> float:
+        """Bytes that the steps read and write, if nothing stays in a cache."""
+        return sum(step.cost().bytes for step in self.steps)
+
+    @property
+    def recompute_flops_ratio(self) -> float:
+        """What recomputation adds: 0.15 is 15 % more floating-point operations than without."""
+        again = sum(step.cost().flops for step in self.steps if step.recomputed)
+        return again / max(self.flops - again, 1.0)
 
     def kernel_count(self) -> int:
         return sum(len(s.kernels) if s.kernels is not None else 1 for s in self.steps)
@@ -128,7 +161,7 @@ class Plan:
         lines.append(
             f"{self.kernel_count()} kernels on {self.device}; "
             f"arena {self.arena_bytes:,} bytes (lower bound "
-            f"{self.lower_bound_bytes:,}), left behind {self.external_bytes:,}"
+            f"{self.arena_lower_bound_bytes:,}), left behind {self.external_bytes:,}"
         )
         return "\n".join(lines)
 

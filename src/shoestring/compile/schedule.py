@@ -75,7 +75,7 @@ class Balance:
 
     def __init__(self, draft: Draft, readers: dict[int, set[int]]) -> None:
         self.draft = draft
-        fixed = {*draft.homes, *draft.leaves, *draft.stores, *[draft.root[i] for i in draft.outputs]}
+        fixed = {*draft.leaves, *draft.stores, *[draft.root[i] for i in draft.outputs]}
         self.waiting = {root: set(found) for root, found in readers.items() if root not in fixed}
 
     def frees(self, i: int) -> bool:

@@ -166,6 +166,14 @@ class Compiled:
         if session.trace is not None:  # a compiled step inside another: part of it
             return self.fn(*arguments)
         values, devices = self.lower(arguments)
+        return self.record(values, devices).replay(values)
+
+    def plan(self, *arguments: Any) -> compiler.Plan:
+        """The plan for arguments like these; nothing is run and no state changes."""
+        return self.record(*self.lower(arguments)).executable.plan
+
+    def record(self, values: list[Any], devices: list[str]) -> Record:
+        """The record for these arguments, traced now if there is none."""
         key = (
             session.structure,
             F.grad_enabled,
@@ -177,9 +185,7 @@ class Compiled:
             ],
         )
         record = next((r for r in self.records.get(key, ()) if r.fits()), None)
-        if record is None:
-            record = self.trace(key, values, devices)
-        return record.replay(values)
+        return record or self.trace(key, values, devices)
 
     def trace(self, key: tuple, values: list[Any], devices: list[str]) -> Record:
         runtime.flush(
