@@ -8,6 +8,7 @@ rank[i]     age: the order in which the user wrote it
 outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what
             stands for it
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
+repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
 strides     leaves that are not contiguous -> strides in elements
 """
@@ -32,6 +33,7 @@ class Draft:
         self.leaves, self.outputs = list(graph.leaves), list(outputs)
         self.stores = dict(graph.stores)
         self.same: dict[int, int] = {}
+        self.repeated: set[int] = set()
         owner: tuple[int, Node] | None = None
         for position, node in enumerate(graph.nodes):
             if node is None or (type(node.op) is Output and node.value is None):
@@ -68,6 +70,13 @@ class Draft:
     def add(self, op: Op, ins: list[int], spec: Spec, before: int) -> int:
         """A position that a pass adds; it runs just before position `before`."""
         return self._add(op, ins, spec, self.rank[before] - 0.5, self.layers[before])
+
+    def copy(self) -> Draft:
+        """A draft that passes may change without changing this one."""
+        other = object.__new__(Draft)
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy() if isinstance(value, (list, dict, set)) else value)
+        return other
 
     def __len__(self) -> int:
         return len(self.ops)

@@ -4,8 +4,8 @@ The key holds, per node by age: for a leaf (its spec, is it a state's home, its 
 contiguous, does the host hold it); for the rest (the interned op, positions of its inputs); then
 which positions are outputs and which store writes which home. It holds no value, address, offset,
 name or Python float. A leaf used twice has one position, and nothing shares memory with a home
-except that state's current version, so positions are the aliasing pattern. CPU kernels accept any alignment; a device
-whose kernels do not adds the alignment class of each leaf.
+except that state's current version, so positions are the aliasing pattern. CPU kernels accept any
+alignment; a device whose kernels do not adds the alignment class of each leaf.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@ import numpy as np
 from ..backends import Operand
 from ..errors import fail
 from ..ir import Op
+from .budget import Options
 from .draft import Draft, copy_op
 from .fuse import fuse
 from .graph import Graph
 from .memory import Interval, assign_offsets
 from .place import place, row_major
 from .plan import ARENA, Plan, Step
+from .repeat import may_take
 from .schedule import schedule, written
 from .simplify import simplify
 from .verify import verify
@@ -30,11 +32,14 @@ def plan(
     has: Callable[[str], bool],
     check: bool = False,
     fused: bool = True,
+    room: int | None = None,
 ) -> Plan:
     """The plan that computes `outputs` and the graph's stores on `device`.
 
     has    tells whether the device has a kernel of some name
     check  verify the draft after every pass;  fused: join elementwise ops
+    room   bytes that arena and results may take together; None: as many as they need. If no plan
+           is small enough the smallest is returned
     """
     draft = Draft(graph, outputs)
     for run in PASSES:
@@ -43,26 +48,24 @@ def plan(
         draft = run(draft)
         if check:
             verify(draft, run.__name__)
-    return lower(draft, outputs, device, has)
+    draft.launches = {i: kernels_of(draft, i, device, has) for i in draft.order}
+    options = Options(draft, lambda changed: lower(changed, outputs, device, has))
+    return options.within(room) or options.smallest()
 
 
 def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], bool]) -> Plan:
     """Steps with addresses: bases for what outlives the plan, arena offsets for the rest."""
     external = outliving(draft)
-    bases = {leaf: 1 + k for k, leaf in enumerate(draft.leaves)}
-    bases.update({root: 1 + len(draft.leaves) + k for k, root in enumerate(external)})
-    bases.update(
-        {s: bases[h] for s, h in draft.stores.items() if h is not None and s not in draft.late}
-    )
-    steps = [make_step(draft, i, device, has) for i in draft.order]
+    bases = bases_of(draft)
+    steps = [make_step(draft, i) for i in draft.order]
     end = len(steps)
     first, last = lifetimes(draft, bases)
     tenants = shared(draft, first, last)
     owners = [r for r in first if tenants[r] == r]
     buffers = [Interval(draft.specs[r].nbytes, first[r], last[r]) for r in owners]
     extra: list[tuple[Step, str]] = []
-    for k, (step, spaces) in enumerate(steps):
-        for nbytes in spaces:
+    for k, (step, i) in enumerate(zip(steps, draft.order, strict=True)):
+        for nbytes in draft.launches[i][1]:
             buffers.append(Interval(nbytes, k, k))
             extra.append((step, "workspace"))
         if step.op.kind == "check":
@@ -76,8 +79,7 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
             step.workspaces.append((ARENA, offset))
         else:
             step.record = ARENA, offset
-    final = [step for step, _ in steps]
-    final += [write_late(draft, s, device, has) for s in draft.late]
+    final = steps + [write_late(draft, s, device, has) for s in draft.late]
     for step in final:
         step.reads = [address(draft, bases, offsets, j) for j in step.ins]
         step.writes = [address(draft, bases, offsets, j) for j in step.outs]
@@ -112,6 +114,17 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
     )
 
 
+def bases_of(draft: Draft) -> dict[int, int]:
+    """The base of every root that is not in the arena: leaves, what outlives the plan, and stores,
+    which write into their homes."""
+    bases = {leaf: 1 + k for k, leaf in enumerate(draft.leaves)}
+    bases.update({root: 1 + len(draft.leaves) + k for k, root in enumerate(outliving(draft))})
+    bases.update(
+        {s: bases[h] for s, h in draft.stores.items() if h is not None and s not in draft.late}
+    )
+    return bases
+
+
 def outliving(draft: Draft) -> list[int]:
     """Roots in memory of their own: they live longer than the plan."""
     found = {draft.root[i] for i in draft.outputs if draft.ops[draft.root[i]] is not None}
@@ -141,69 +154,47 @@ def shared(draft: Draft, first: dict[int, int], last: dict[int, int]) -> dict[in
     input that ends there. `last` of the one grows to that of the other."""
     owner = {r: r for r in first}
     for k, i in enumerate(draft.order):
-        out = i if i in first else None
-        source = None if out is None else overwritten(draft, i, k, first, last, owner)
-        if source is not None:
-            keeper = owner[source]
-            owner[out] = keeper
-            last[keeper] = last[out]
+        chance = may_take(draft, i) if i in first else None
+        for source in chance[1] if chance else ():
+            if source in first and last[owner[source]] == k:
+                owner[i] = owner[source]
+                last[owner[i]] = last[i]
+                break
     return owner
 
 
-def overwritten(
-    draft: Draft,
-    i: int,
-    k: int,
-    first: dict[int, int],
-    last: dict[int, int],
-    owner: dict[int, int],
-) -> int | None:
-    """The root whose memory the result of step i may take: it ends here, and is read element by
-    element as the result is written."""
-    op, mine = draft.ops[i], draft.operand[i]
-    if not op.inplace or op.outputs > 1:
-        return None
-    for j in draft.ins[i]:
-        root = draft.root[j]
-        if (
-            root in first
-            and last[owner[root]] == k
-            and draft.operand[j] == mine
-            and draft.specs[root].nbytes == draft.specs[i].nbytes
-            and all(draft.operand[m] == mine for m in draft.ins[i] if draft.root[m] == root)
-        ):
-            return root
-    return None
-
-
-def make_step(
-    draft: Draft, i: int, device: str, has: Callable[[str], bool]
-) -> tuple[Step, tuple[int, ...]]:
-    op, outs = draft.ops[i], written(draft, i)
-    inputs = [draft.operand[j] for j in draft.ins[i]]
-    if (
-        outs == [i]
-        and draft.operand[i].size == (inputs[0].size if inputs else -1)
-        and op.kind == "copy"
-    ):
-        outputs = [Operand(inputs[0].shape, inputs[0].dtype, row_major(inputs[0].shape))]
-    else:
-        outputs = [draft.operand[j] for j in outs]
-    kernels, spaces = choose(op, device, inputs, outputs, has)
+def make_step(draft: Draft, i: int) -> Step:
+    inputs, outputs = operands(draft, i)
     home = draft.stores.get(i) if i not in draft.late else None
     return Step(
         i,
-        op,
+        draft.ops[i],
         draft.layers[i],
         list(draft.ins[i]),
-        outs,
+        written(draft, i),
         inputs,
         outputs,
         [],
         [],
-        kernels,
+        draft.launches[i][0],
         home=home,
-    ), spaces
+        recomputed=i in draft.repeated,
+    )
+
+
+def operands(draft: Draft, i: int) -> tuple[list[Operand], list[Operand]]:
+    """What step i reads and writes. A copy writes the shape of what it copies."""
+    op, outs = draft.ops[i], written(draft, i)
+    inputs = [draft.operand[j] for j in draft.ins[i]]
+    if outs == [i] and op.kind == "copy" and draft.operand[i].size == inputs[0].size:
+        return inputs, [Operand(inputs[0].shape, inputs[0].dtype, row_major(inputs[0].shape))]
+    return inputs, [draft.operand[j] for j in outs]
+
+
+def kernels_of(draft: Draft, i: int, device: str, has: Callable[[str], bool]):
+    """Kernels and workspaces of step i."""
+    inputs, outputs = operands(draft, i)
+    return choose(draft.ops[i], device, inputs, outputs, has)
 
 
 def choose(

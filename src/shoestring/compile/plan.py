@@ -91,6 +91,17 @@ class Plan:
     specs: list[Any]
     offsets: dict[int, int]  # arena offset of each root in it
     resident: list[int]  # leaves in the device's memory (the rest are numbers of the host)
+    options: Any = None  # how the same work can be done in less memory: see budget.py
+
+    @property
+    def floor_bytes(self) -> int:
+        """predicted_peak_bytes of the smallest plan that recomputation can make of this graph."""
+        return self.options.smallest().predicted_peak_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that a run adds to what is there: the arena, and what it leaves behind."""
+        return self.arena_bytes + self.external_bytes
 
     @property
     def external_bytes(self) -> int:
@@ -106,7 +117,7 @@ class Plan:
     def predicted_peak_bytes(self) -> int:
         """Bytes that a run needs of the device: what is there before, the arena, and what it leaves
         behind."""
-        return self.resident_bytes + self.arena_bytes + self.external_bytes
+        return self.resident_bytes + self.own_bytes
 
     @property
     def lower_bound_bytes(self) -> int:

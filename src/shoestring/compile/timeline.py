@@ -1,0 +1,166 @@
+"""What a schedule needs of memory, step by step, and how that changes when values are computed
+twice.
+
+A `Timeline` is the skeleton of a scheduled draft: steps by number, and per step the values (roots
+in the arena) that it reads and writes, their bytes, its workspace and its cost. `insert` takes the
+set of values that are not kept: each is computed again, once, just before the first step after its
+longest rest that reads it, from what is there then or is itself computed again. The result is a
+list of steps, of which some are repetitions, and `live` gives the bytes alive at each of them. The
+planner tries thousands of sets on it; nothing here knows ops, addresses or devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+Value = int
+
+
+@dataclass
+class Timeline:
+    """reads, writes   values of each step;  takeover[k]: (value written, values read whose memory it
+                    may take, if they end there)
+    bytes           of each value;  extra: bytes that a step needs besides (workspace)
+    cost            of each step, in floating-point operations or what stands for them
+    pure            steps that may run twice: no effect, no state written
+    homes           per step the states it reads that are overwritten later -> step of that store
+    last            values that are needed until the end
+    """
+
+    reads: list[list[Value]]
+    writes: list[list[Value]]
+    takeover: list[tuple[Value, list[Value]] | None]
+    bytes: dict[Value, int]
+    extra: list[int]
+    cost: list[float]
+    pure: list[bool]
+    deadline: list[int]
+    last: Collection[Value] = ()
+    maker: dict[Value, int] = field(default_factory=dict)
+    rest: dict[Value, tuple[int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        uses: dict[Value, list[int]] = {}
+        for k, values in enumerate(self.writes):
+            for v in values:
+                self.maker[v] = k
+                uses[v] = [k]
+        for k, values in enumerate(self.reads):
+            for v in values:
+                if uses[v][-1] != k:
+                    uses[v].append(k)
+        for v, steps in uses.items():
+            gaps = [(b - a, a, b) for a, b in zip(steps, steps[1:], strict=False)]
+            if gaps:
+                _, a, b = max(gaps)
+                self.rest[v] = a, b
+        self.end = len(self.reads)
+
+    def candidates(self, smallest: int) -> list[Value]:
+        """Values of at least `smallest` bytes that rest for a while and could be computed again, in
+        the order in which they are made."""
+        found = [
+            v
+            for v, (a, b) in self.rest.items()
+            if self.bytes[v] >= smallest
+            and b - a > 2
+            and self.pure[self.maker[v]]
+            and v not in self.last
+        ]
+        return sorted(found, key=lambda v: (self.maker[v], v))
+
+    def insert(self, dropped: Collection[Value]) -> list[Run] | None:
+        """All steps in order with repetitions where `dropped` asks for them. None: impossible, since
+        a repetition would read a state after it has been overwritten."""
+        runs: list[Run] = []
+        again: dict[int, Run] = {}  # step -> its repetition
+        for k in range(self.end):
+            run = Run(k, {})
+            for v in self.reads[k]:
+                if v in dropped and k >= self.rest[v][1]:
+                    if not self.repeat(v, k, dropped, again, runs):
+                        return None
+                    run.sources[v] = again[self.maker[v]]
+            runs.append(run)
+        return runs
+
+    def repeat(
+        self, v: Value, now: int, dropped: Collection[Value], again: dict[int, Run], runs: list[Run]
+    ) -> bool:
+        """Make v's step run again before step `now`, unless it has."""
+        stack = [self.maker[v]]
+        while stack:
+            step = stack[-1]
+            if step in again:
+                stack.pop()
+                continue
+            if self.deadline[step] < now:
+                return False
+            missing = [
+                self.maker[u]
+                for u in self.reads[step]
+                if u in dropped and now > self.rest[u][0] and self.maker[u] not in again
+            ]
+            if missing:
+                stack += missing
+                continue
+            run = Run(step, {}, True)
+            for u in self.reads[step]:
+                if u in dropped and now > self.rest[u][0]:
+                    run.sources[u] = again[self.maker[u]]
+            again[step] = run
+            runs.append(run)
+            stack.pop()
+        return True
+
+    def live(self, runs: Sequence[Run]) -> list[int]:
+        """Bytes alive at each run."""
+        n = len(runs)
+        size, own, extra = self.bytes, self.writes, self.extra
+        ends: dict[tuple[Value, int], int] = {}
+        starts: dict[tuple[Value, int], int] = {}
+        for at, run in enumerate(runs):
+            copy = id(run) if run.repeated else 0
+            for v in own[run.step]:
+                starts[v, copy] = ends[v, copy] = at
+            sources = run.sources
+            if sources:
+                for v in self.reads[run.step]:
+                    other = sources.get(v)
+                    ends[v, 0 if other is None else id(other)] = at
+            else:
+                for v in self.reads[run.step]:
+                    ends[v, 0] = at
+        for v in self.last:
+            ends[v, 0] = n
+        change = [0] * (n + 2)
+        for key, at in starts.items():
+            change[at] += size[key[0]]
+            change[ends[key] + 1] -= size[key[0]]
+        found, now = [], 0
+        for at, run in enumerate(runs):
+            now += change[at]
+            here = now + extra[run.step]
+            over = self.takeover[run.step]
+            if over is not None:
+                for v in over[1]:
+                    other = run.sources.get(v)
+                    if ends.get((v, 0 if other is None else id(other))) == at:
+                        here -= size[over[0]]
+                        break
+            found.append(here)
+        return found
+
+    def added(self, runs: Sequence[Run]) -> float:
+        return sum(self.cost[run.step] for run in runs if run.repeated)
+
+
+class Run:
+    """One execution of a step. sources: {value read: the repetition that makes it}, where it is not
+    the original. repeated: it is itself a repetition."""
+
+    __slots__ = ("repeated", "sources", "step")
+
+    def __init__(self, step: int, sources: dict, repeated: bool = False) -> None:
+        self.step, self.sources, self.repeated = step, sources, repeated
