@@ -63,8 +63,19 @@ def test_pooling(kernel):
                 continue
             y, position = largest.reference(x)
             close(run_launch(largest, [x]), [y, position], (H, W, geometry))
-            back = OPS["max_pool2d_grad"](x_shape=x.shape)
-            close(run_launch(back, [y, position]), [back.reference(y, position)], (H, W, geometry))
+            where = {k: v for k, v in geometry.items() if k != "ceil_mode"}
+            back = OPS["max_pool2d_grad"](x_shape=x.shape, **where)
+            dx = back.reference(y, position)
+            close(run_launch(back, [y, position]), [dx], (H, W, geometry))
+            gather = OPS["max_pool2d_gather"](**where)
+            assert np.array_equal(gather.reference(x, position), y)
+            close(run_launch(gather, [dx, position]), [gather.reference(dx, position)], geometry)
+            places = OPS["max_pool2d_places"](width=W, **where)
+            flat = places.reference(position)
+            assert np.array_equal(
+                x.reshape(2, -1)[np.arange(2)[:, None], flat.reshape(2, -1)], y.reshape(2, -1)
+            )
+            close(run_launch(places, [position]), [flat], (H, W, geometry))
             for padded in (False, True):
                 mean = OPS["avg_pool2d"](count_include_pad=padded, **geometry)
                 close(run_launch(mean, [x]), [mean.reference(x)], (H, W, geometry))

@@ -182,12 +182,12 @@ TRIGGERS = {
     ),
     "shape/matmul.rank": (lambda: F.matmul(x(2), x(2, 2)), ["needs matrices"]),
     "shape/max_pool2d_gather.sizes": (
-        lambda: F.max_pool2d_gather(x(1, 2, 4, 4), x(1, 1, 2, 2, dtype="int32")),
+        lambda: F.max_pool2d_gather(x(1, 2, 4, 4), x(1, 1, 2, 2, dtype="uint8")),
         ["do not belong together"],
     ),
     "shape/max_pool2d_grad.sizes": (
         lambda: F.max_pool2d_grad(
-            x(1, 1, 2, 2), x(1, 1, 3, 3, dtype="int32"), x_shape=(1, 1, 4, 4)
+            x(1, 1, 2, 2), x(1, 1, 3, 3, dtype="uint8"), x_shape=(1, 1, 4, 4)
         ),
         ["do not belong"],
     ),
@@ -218,7 +218,7 @@ TRIGGERS = {
     "type/loader.data": (lambda: ss.DataLoader(5), ["no dataset: int"]),
     "type/max_pool2d.position": (
         lambda: F.max_pool2d_grad(x(1, 1, 2, 2), x(1, 1, 2, 2), x_shape=(1, 1, 4, 4)),
-        ["positions are int32"],
+        ["places in a 2x2 window are uint8, got float32"],
     ),
     "type/module.array": (
         lambda: ss.Linear(3, 2)(np.zeros((1, 3))),

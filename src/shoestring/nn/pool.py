@@ -36,8 +36,12 @@ def max_pool2d(
     ceil_mode       the last window may reach over the edge
     return_indices  also the places of the maxima, int64 [N, C, P, Q], as h*W + w
     """
-    y, position = F.max_pool2d(x.node, **windows(kernel_size, stride, padding, ceil_mode))
-    return (wrap(y), wrap(F.cast(position, to="int64"))) if return_indices else wrap(y)
+    geometry = windows(kernel_size, stride, padding, ceil_mode)
+    y, position = F.max_pool2d(x.node, **geometry)
+    if not return_indices:
+        return wrap(y)
+    del geometry["ceil_mode"]
+    return wrap(y), wrap(F.max_pool2d_places(position, width=x.shape[3], **geometry))
 
 
 def avg_pool2d(

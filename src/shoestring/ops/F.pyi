@@ -214,6 +214,9 @@ def avg_pool2d_grad(
     x_shape: tuple[int, ...] = (),
 ) -> Node:
     """dx[n,c,h,w] = sum of dy[n,c,p,q] / count(p, q) over all windows that hold h, w"""
+
+
+# ---- pool_max ----
 def max_pool2d(
     x: Node,
     *,
@@ -222,12 +225,37 @@ def max_pool2d(
     padding: tuple[int, int] = (0, 0),
     ceil_mode: bool = False,
 ) -> tuple[Node, Node]:
-    """y[n,c,p,q] = max over the window of x;  position = h*W + w of the first place with that
-    value."""
-def max_pool2d_gather(g: Node, position: Node) -> Node:
-    """y[n,c,p,q] = g[n, c, position[n,c,p,q]], the last two axes of g taken as one"""
-def max_pool2d_grad(dy: Node, position: Node, *, x_shape: tuple[int, ...] = ()) -> Node:
-    """dx[n,c,i] = sum of dy[n,c,p,q] over all p, q with position[n,c,p,q] = i = h*W + w"""
+    """y[n,c,p,q] = max over the window of x;  position = r*S + s of the first place in the window
+    with that value."""
+def max_pool2d_gather(
+    g: Node,
+    position: Node,
+    *,
+    kernel: tuple[int, int] = (2, 2),
+    stride: tuple[int, int] = (2, 2),
+    padding: tuple[int, int] = (0, 0),
+) -> Node:
+    """y[n,c,p,q] = g[n,c,h,w] at the place h, w of window p, q (0 where it is padding)"""
+def max_pool2d_grad(
+    dy: Node,
+    position: Node,
+    *,
+    x_shape: tuple[int, ...] = (),
+    kernel: tuple[int, int] = (2, 2),
+    stride: tuple[int, int] = (2, 2),
+    padding: tuple[int, int] = (0, 0),
+) -> Node:
+    """dx[n,c,h,w] = sum of dy[n,c,p,q] over all windows p, q whose place position[n,c,p,q] is h, w;
+    the order of the sum is that of p, then q"""
+def max_pool2d_places(
+    position: Node,
+    *,
+    kernel: tuple[int, int] = (2, 2),
+    stride: tuple[int, int] = (2, 2),
+    padding: tuple[int, int] = (0, 0),
+    width: int = 1,
+) -> Node:
+    """y[n,c,p,q] = h*W + w of the place h, w of window p, q in an image W = width wide"""
 
 
 # ---- position ----

@@ -1,14 +1,10 @@
-"""2-D pooling: the largest value or the mean of each window.
+"""2-D pooling: the geometry of windows, and the mean of each window.
 
-    max_pool2d       y = max over the window, and where it was found (flat h*W + w): the first among
-                     equals; NaN wins
-    max_pool2d_grad  dx = dy, sent to those places (windows that overlap add up)
-    max_pool2d_gather   its adjoint: g read at those places
-    avg_pool2d       y = mean over the window;  avg_pool2d_grad: its adjoint
+    avg_pool2d   y = mean over the window;  avg_pool2d_grad: its adjoint
 
 Windows [kernel] move by [stride] over x[N,C,H,W] with [padding] on each side. ceil_mode: the last
 window may reach over the edge, if it starts inside the image or its leading padding (PyTorch's
-rule). Kernels: pool.cpp.
+rule). The largest value of each window: pool_max.py. Kernels: pool.cpp.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import Case, Cost, Op, Shape, batch_leads, int32, promote_float
+from ..ir import Case, Cost, Op, Shape, batch_leads, promote_float
 
 Pair = tuple[int, int]
 
@@ -102,168 +98,6 @@ class Pool(Op):
     def numbers(self, x: Shape, y: Shape) -> tuple[int, ...]:
         """For kernels: planes, H, W, P, Q, kernel, stride, padding."""
         return (x[0] * x[1], x[2], x[3], y[2], y[3], *self.kernel, *self.stride, *self.padding)
-
-
-@dataclass(frozen=True, eq=False)
-class MaxPool2D(Pool):
-    """y[n,c,p,q] = max over the window of x;  position = h*W + w of the first place with that
-    value."""
-
-    name, outputs = "max_pool2d", 2
-    kernel: Pair = (2, 2)
-    stride: Pair = (2, 2)
-    padding: Pair = (0, 0)
-    ceil_mode: bool = False
-    cases = (
-        Case([(2, 2, 4, 5)], domains="distinct"),
-        Case([(1, 2, 5, 5)], dict(kernel=(3, 2), stride=(2, 1), padding=(1, 1)), "distinct"),
-        Case([(1, 1, 5, 4)], dict(kernel=(2, 3), stride=(2, 2), ceil_mode=True), "distinct"),
-    )
-
-    def shape(self, x):
-        y = self.pooled(x)
-        return y, y
-
-    def dtype(self, x):
-        return x, int32
-
-    def reference(self, x):
-        N, C, P, Q = self.sizes(x.shape)
-        y, position = np.empty((N, C, P, Q), x.dtype), np.empty((N, C, P, Q), np.int32)
-        W = x.shape[3]
-        for p, q, top, bottom, left, right in self.windows(*x.shape[2:], P, Q):
-            window = x[:, :, top:bottom, left:right].reshape(N, C, -1)
-            best = np.where(np.isnan(window), np.inf, window).argmax(-1)
-            nan = np.isnan(window)
-            best = np.where(nan.any(-1), nan.argmax(-1), best)
-            y[:, :, p, q] = np.take_along_axis(window, best[..., None], -1)[..., 0]
-            position[:, :, p, q] = (top + best // (right - left)) * W + left + best % (right - left)
-        return y, position
-
-    def gradient(self, F, dy, y, x):
-        """Near x the maximum stays where it is: y moves as that one element does, so dy goes there
-        and nowhere else."""
-        return (None if dy[0] is None else F.max_pool2d_grad(dy[0], y[1], x_shape=x.shape),)
-
-    def launch(self, device, inputs, outputs):
-        (x,) = inputs
-        if device != "cpu" or x.dtype != np.float32:
-            return None
-        return Launch((Kernel("max_pool2d", (0, 1, 2), self.numbers(x.shape, outputs[0].shape)),))
-
-    def cost(self, x):
-        y = math.prod(self.sizes(x))
-        return Cost(y * math.prod(self.kernel), 4.0 * (math.prod(x) + 2 * y))
-
-
-class Positions(Op):
-    """What scatter and gather by position share."""
-
-    kind, cheap_to_recompute = "kernel", False
-
-    def dtype(self, a, position):
-        if position != int32:
-            self.fail(
-                "type/max_pool2d.position",
-                f"positions are int32, got {position}",
-                hint="use the second output of F.max_pool2d",
-            )
-        return a
-
-    def batch_axis(self, axes, a, position):
-        return 0 if axes == (0, 0) else None if axes == (None, None) else "mixed"
-
-    def cost(self, a, position):
-        return Cost(math.prod(position), 4.0 * (math.prod(a) + 2 * math.prod(position)))
-
-
-@dataclass(frozen=True, eq=False)
-class MaxPool2DGrad(Positions):
-    """dx[n,c,i] = sum of dy[n,c,p,q] over all p, q with position[n,c,p,q] = i = h*W + w"""
-
-    name = "max_pool2d_grad"
-    x_shape: Shape = ()
-    cases = (
-        Case(
-            [(2, 2, 2, 2), (2, 2, 2, 2)],
-            dict(x_shape=(2, 2, 3, 4)),
-            ("any", "labels 12"),
-            ("float32", "int32"),
-        ),
-    )
-
-    def shape(self, dy, position):
-        if dy != position or len(self.x_shape) != 4 or self.x_shape[:2] != dy[:2]:
-            self.fail(
-                "shape/max_pool2d_grad.sizes",
-                f"dy {list(dy)} and positions {list(position)} do not belong to x "
-                f"{list(self.x_shape)}",
-                hint="both have the shape of the pooled tensor",
-            )
-        return self.x_shape
-
-    def reference(self, dy, position):
-        N, C, H, W = self.x_shape
-        dx = np.zeros((N * C, H * W), dy.dtype)
-        np.add.at(
-            dx, (np.arange(N * C)[:, None], position.reshape(N * C, -1)), dy.reshape(N * C, -1)
-        )
-        return dx.reshape(self.x_shape)
-
-    def gradient(self, F, g, dx, dy, position):
-        """dx is dy moved to places: dy gets g from those places."""
-        return F.max_pool2d_gather(g, position), None
-
-    def launch(self, device, inputs, outputs):
-        if device != "cpu" or inputs[0].dtype != np.float32:
-            return None
-        N, C, P, Q = inputs[0].shape
-        return Launch(
-            (Kernel("max_pool2d_grad", (0, 1, 2), (N * C, P * Q, math.prod(self.x_shape[2:]))),)
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class MaxPool2DGather(Positions):
-    """y[n,c,p,q] = g[n, c, position[n,c,p,q]], the last two axes of g taken as one"""
-
-    name = "max_pool2d_gather"
-    cases = (
-        Case(
-            [(2, 2, 3, 4), (2, 2, 2, 2)], domains=("any", "labels 12"), dtypes=("float32", "int32")
-        ),
-    )
-
-    def shape(self, g, position):
-        if len(g) != 4 or g[:2] != position[:2]:
-            self.fail(
-                "shape/max_pool2d_gather.sizes",
-                f"g {list(g)} and positions {list(position)} do not belong together",
-                hint="both have the same N and C",
-            )
-        return position
-
-    def reference(self, g, position):
-        flat = g.reshape(*g.shape[:2], -1)
-        return np.take_along_axis(flat, position.reshape(*position.shape[:2], -1), -1).reshape(
-            position.shape
-        )
-
-    def gradient(self, F, dy, y, g, position):
-        """y reads g at places: dg gets dy at those places."""
-        return F.max_pool2d_grad(dy, position, x_shape=g.shape), None
-
-    def launch(self, device, inputs, outputs):
-        if device != "cpu" or inputs[0].dtype != np.float32:
-            return None
-        N, C, P, Q = inputs[1].shape
-        return Launch(
-            (
-                Kernel(
-                    "max_pool2d_gather", (0, 1, 2), (N * C, P * Q, math.prod(inputs[0].shape[2:]))
-                ),
-            )
-        )
 
 
 class AvgPool(Pool):

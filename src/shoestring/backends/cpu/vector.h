@@ -127,6 +127,20 @@ static inline float sum_lanes(vf v) {
     return (q[0] + q[2]) + (q[1] + q[3]);
 }
 
+// Lanes 0, 2, 4, ... of a, then of b.
+static inline vf evens(vf a, vf b) {
+#if defined(__AVX512F__)
+    const __m512i lanes =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return (vf)_mm512_permutex2var_ps((__m512)a, lanes, (__m512)b);
+#elif defined(__AVX2__)
+    const __m256d halves = _mm256_castps_pd(_mm256_shuffle_ps((__m256)a, (__m256)b, 0x88));
+    return (vf)_mm256_castpd_ps(_mm256_permute4x64_pd(halves, 0xd8));
+#else
+    return vf{a[0], a[2], b[0], b[2]};
+#endif
+}
+
 static inline float max_lanes(vf v) {  // NaN if any lane is
     float found = v[0];
     for (int l = 1; l < W; ++l) found = found != found || found > v[l] ? found : v[l];
