@@ -239,10 +239,10 @@ def test_sizes_beyond_32_bits():
     column, line = Operand((n, 1), f32, (1, 1)), Operand((n,), f32, (1,))
     whole = Operand((n, n), f32, (n, 1))
     kernel = encode([Instruction("sub_f32", (0, 1))], [column, line], [(2, whole)])
-    assert list(kernel.integers[10:12]) == [n, n]
+    assert list(kernel.integers[11:13]) == [n, n]
     x = Operand((n, n), f32, (n, 1))
     kernel = encode([Instruction("neg_f32", (0,))], [x], [(1, whole)])
-    assert kernel.integers[10] == 2**34
+    assert kernel.integers[11] == 2**34
     native.Program([("elementwise", [(0, 0), (1, 0)], list(kernel.integers), [])])
 
 

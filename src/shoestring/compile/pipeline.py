@@ -12,6 +12,7 @@ from ..ir import Op
 from .budget import Options
 from .draft import Draft, copy_op
 from .fuse import fuse
+from .generate import generate
 from .graph import Graph
 from .memory import Interval, assign_offsets
 from .place import place, row_major
@@ -22,7 +23,8 @@ from .simplify import simplify
 from .verify import verify
 
 RECORD_BYTES = 16
-PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, place, schedule)
+PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, generate, place, schedule)
+FUSING = (fuse, generate)
 
 
 def plan(
@@ -43,7 +45,7 @@ def plan(
     """
     draft = Draft(graph, outputs)
     for run in PASSES:
-        if run is fuse and not fused:
+        if run in FUSING and not fused:
             continue
         draft = run(draft)
         if check:

@@ -62,8 +62,7 @@ def place_one(draft: Draft, i: int) -> None:
     elif op.kind == "view":
         place_view(draft, i)
     else:
-        if not op.strided:
-            ensure_contiguous(draft, i)
+        ensure_contiguous(draft, i, op.dense if op.strided else None)
         if op.outputs == 1:
             own(draft, i)
         draft.steps.append(i)
@@ -122,8 +121,11 @@ def must_copy(draft: Draft, i: int, root: int) -> bool:
     )
 
 
-def ensure_contiguous(draft: Draft, i: int) -> None:
-    draft.ins[i] = [j if draft.operand[j].contiguous else copied(draft, j, i) for j in draft.ins[i]]
+def ensure_contiguous(draft: Draft, i: int, which: tuple[int, ...] | None = None) -> None:
+    """which: numbers of the inputs; None: all."""
+    for k, j in enumerate(draft.ins[i]):
+        if (which is None or k in which) and not draft.operand[j].contiguous:
+            draft.ins[i][k] = copied(draft, j, i)
 
 
 def copied(draft: Draft, source: int, before: int) -> int:

@@ -60,6 +60,9 @@ class Op:
     inplace            the output may take the memory of an input with the same shape and type
     strided            its kernels read inputs at any strides; otherwise the compiler hands them
                        contiguous ones
+    dense              numbers of the inputs that must be contiguous although it is strided
+    generated          how its result is computed inside a reader: see compile/generate.py
+    takes_generated    an input may be generated as it is read
     batch_axis         method, see below
     tolerance          method: allowed error of float32 against the float64 reference, relative to
                        the largest value
@@ -72,6 +75,9 @@ class Op:
     cheap_to_recompute: ClassVar[bool]
     inplace: ClassVar[bool] = False
     strided: ClassVar[bool] = False
+    dense: ClassVar[tuple[int, ...]] = ()
+    generated: ClassVar[Any] = None
+    takes_generated: ClassVar[bool] = False
     joins: ClassVar[Any] = None  # how two ops of its kind become one: see compile/fuse.py
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages

@@ -1,26 +1,19 @@
 // y[i] = f(a[i], b[i], ...): an interpreter of small programs, block by block.
 //
-//     elementwise    buffers inputs, outputs    reals constants    integers the program:
+//     elementwise    buffers, integers, reals: of the program, see program.h
 //
-//         fingerprint, rank, inputs, constants, instructions, outputs, slots, width, block, grain
-//         shape[rank]
-//         per input        bytes of an element, slot or -1, strides[rank] in elements
-//         per constant     slot
-//         per instruction  operation, slot or -1 - output, four sources (unused ones 0)
-//
-// A value is an input, a constant, or the result of an instruction, numbered in this order; sources
-// are such numbers. The index space is the row-major output; it is cut into tasks of `grain`
-// elements and these into blocks. In each block every instruction runs over all elements before the
-// next begins: a vector loop made from the C expression of its line in elementwise.py. Results stay
-// in slots of scratch (`block` elements of `width` bytes), small enough for the first-level cache.
-// An input that lies as the output does (slot -1) is read in place; any other is gathered into its
-// slot first, row by row, several rows per block if they are short.
+// The index space is cut into tasks of `grain` elements and these into blocks. In each block every
+// instruction runs over all elements before the next begins: a vector loop made from the C
+// expression of its line in elementwise.py. Results stay in slots of scratch (`block` elements of
+// `width` bytes), small enough for the first-level cache. An input that lies as the output does
+// (slot -1) is read in place; any other is gathered into its slot first, row by row, several rows
+// per block if they are short. Other kernels run programs on parts of what they compute.
 //
 // Why not one loop compiled per chain: no compiler on the user's machine is needed, and a chain
 // runs at the speed of memory as soon as it does not fit the cache. What this does not do:
 // reductions.
-#include "../backends/cpu/kernel.h"
 #include "../backends/cpu/math.h"
+#include "program.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
@@ -68,40 +61,24 @@ static inline uint8_t to_u8(T x) {
 
 #include "elementwise_loops.inc"
 
-constexpr int64_t kScratch = 65536, kValues = 64, kAxes = 16, kHeader = 10;
+constexpr int64_t kScratch = 65536, kValues = 64, kAxes = 16;
 constexpr int64_t kOperations = sizeof operations / sizeof operations[0];
 
-struct Program {
-    int64_t rank, inputs, constants, instructions, outputs, slots, width, block, grain;
-    const int64_t *shape, *input, *constant, *instruction;
+static const Generator generators[] = {max_pool2d_grad_block};  // numbered as GENERATORS in Python
+constexpr int64_t kGenerators = sizeof generators / sizeof generators[0];
 
-    explicit Program(const int64_t* n)
-        : rank(n[1]),
-          inputs(n[2]),
-          constants(n[3]),
-          instructions(n[4]),
-          outputs(n[5]),
-          slots(n[6]),
-          width(n[7]),
-          block(n[8]),
-          grain(n[9]),
-          shape(n + kHeader),
-          input(shape + rank),
-          constant(input + inputs * (2 + rank)),
-          instruction(constant + constants) {}
-};
-
-static const char* complaint(const Counts& c) {
-    if (c.integers < kHeader) return "the program has no header";
+const char* program_complaint(const Counts& c) {
+    if (c.integers < kProgramHeader) return "the program has no header";
     if (c.values[0] != fingerprint)
         return "the table in elementwise.py is not the one the kernels were built from: build "
                "again";
     const Program p(c.values);
     if (p.rank < 1 || p.rank > kAxes || p.inputs < 0 || p.constants < 0 || p.instructions < 1 ||
-        p.inputs + p.constants + p.instructions > kValues || p.outputs < 1)
+        p.inputs + p.constants + p.instructions > kValues || p.outputs < 1 || p.generated < 0 ||
+        p.generated > p.inputs)
         return "a size in the program's header is out of range";
-    if (c.buffers != p.inputs + p.outputs || c.reals != p.constants ||
-        c.integers != p.instruction - c.values + 6 * p.instructions)
+    if (c.buffers != p.inputs + p.outputs + p.generated || c.reals != p.constants ||
+        c.integers != p.generator - c.values + p.generated * (3 + kGenerated))
         return "the program's parts do not have the sizes that its header states";
     if (p.slots < 0 || p.block < 1 || p.grain < 1 ||
         p.slots * p.width * (p.slots ? p.block : 0) > kScratch)
@@ -123,6 +100,12 @@ static const char* complaint(const Counts& c) {
         for (int64_t s = 0; s < operations[i[0]].sources; ++s)
             if (i[2 + s] < 0 || i[2 + s] >= p.inputs + p.constants + k)
                 return "an instruction reads a value that does not exist yet";
+    }
+    for (int64_t k = 0; k < p.generated; ++k) {
+        const int64_t* g = p.generator + k * (3 + kGenerated);
+        if (g[0] < 0 || g[0] >= p.inputs || p.input[g[0] * (2 + p.rank) + 1] < 0 || g[1] < 0 ||
+            g[1] >= kGenerators || g[2] < 0 || g[2] >= c.buffers)
+            return "a generated input has no slot, generator or buffer";
     }
     return nullptr;
 }
@@ -184,7 +167,7 @@ static bool is_scalar(const Program& p, const int64_t* strides) {
     return true;
 }
 
-static void run(const Program& p, const Arguments& a, int64_t start, int64_t end) {
+void run_program(const Program& p, const Arguments& a, int64_t start, int64_t end) {
     alignas(64) char scratch[kScratch];
     const void* values[kValues];
     bool filled[kValues] = {};  // scalars and constants are written into their slots once
@@ -203,6 +186,11 @@ static void run(const Program& p, const Arguments& a, int64_t start, int64_t end
         values[k] = slot(in[1]);
         filled[k] = true;
     }
+    for (int64_t k = 0; k < p.generated; ++k) {
+        const int64_t input = p.generator[k * (3 + kGenerated)];
+        values[input] = slot(p.input[input * (2 + p.rank) + 1]);
+        filled[input] = true;  // block by block, below
+    }
     for (int64_t at = start; at < end; at += p.block) {
         const int64_t n = end - at < p.block ? end - at : p.block;
         for (int64_t k = 0; k < p.inputs; ++k) {
@@ -215,6 +203,11 @@ static void run(const Program& p, const Arguments& a, int64_t start, int64_t end
                 gather_bytes(base, p, in, at, n, slot(in[1]));
                 values[k] = slot(in[1]);
             }
+        }
+        for (int64_t k = 0; k < p.generated; ++k) {
+            const int64_t* g = p.generator + k * (3 + kGenerated);
+            char* to = slot(p.input[g[0] * (2 + p.rank) + 1]);
+            generators[g[1]](g + 3, a.buffers[g[0]], a.buffers[g[2]], at, n, to);
         }
         for (int64_t k = 0; k < p.instructions; ++k) {
             const int64_t* i = p.instruction + 6 * k;
@@ -235,7 +228,7 @@ static void elementwise(const Arguments& a) {
     for (int64_t d = 0; d < p.rank; ++d) total *= p.shape[d];
     parallel_for((total + p.grain - 1) / p.grain, [&](int64_t task) {
         const int64_t start = task * p.grain;
-        run(p, a, start, start + p.grain < total ? start + p.grain : total);
+        run_program(p, a, start, start + p.grain < total ? start + p.grain : total);
     });
 }
 
@@ -243,4 +236,4 @@ static void elementwise(const Arguments& a) {
 }  // namespace shoestring
 
 SHOESTRING_KERNELS(elementwise, {"elementwise", shoestring::SHOESTRING_ISA::elementwise,
-                                 shoestring::SHOESTRING_ISA::complaint})
+                                 shoestring::SHOESTRING_ISA::program_complaint})

@@ -31,7 +31,8 @@ class Link(NamedTuple):
 class Chain(Op):
     """count inputs, and links of which the last gives the result."""
 
-    kind, cheap_to_recompute, strided, inplace, cases, gradient = "expr", True, True, True, (), None
+    kind, cheap_to_recompute, strided, inplace, takes_generated = "expr", True, True, True, True
+    cases, gradient = (), None
 
     def __init__(self, count: int, links: Sequence[Link]) -> None:
         self.count, self.links = count, tuple(links)

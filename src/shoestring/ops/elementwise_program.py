@@ -3,7 +3,7 @@
 A program computes y[i] = f(a[i], b[i], ...) for all i of the output's shape; inputs may have any
 strides, 0 included. One op is a program of one instruction (and the casts that its types need); a
 chain of ops is one of several, whose intermediate values never leave the first-level cache.
-`encode` turns a program into the integers that the kernel reads; elementwise.cpp describes them.
+`encode` turns a program into the integers that kernels read; program.h describes them.
 
 This module knows no op: the table (elementwise.py) enters its operations with `register`. What it
 does not do: choose which ops form a chain.
@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from ..backends import Kernel, Operand
 
 TYPES = {"float32": "f32", "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "u8"}
@@ -24,6 +26,8 @@ BYTES = {"f32": 4, "i64": 8, "i32": 4, "u8": 1}
 SCRATCH, BLOCK = 65_536, 1024       # bytes of scratch; the most elements of a block in it
 MOST_VALUES, MOST_AXES = 64, 16     # of one program; axes after merging
 GRAIN = 32_768                      # additions worth a task of their own: some microseconds
+
+GENERATORS = ("max_pool2d_grad",)    # in the order of the table in elementwise.cpp
 
 OPERATIONS: dict[str, tuple[int, str, str]] = {}  # name -> (number, C expression, result's type)
 
@@ -33,6 +37,21 @@ class Instruction(NamedTuple):
 
     operation: str
     sources: tuple[int, ...]
+
+
+class Generated(NamedTuple):
+    """An input that is in no memory: what a kernel would write, computed block by block as a
+    program reads it. It stands where an Operand would.
+
+    generator  the kernel's entry;  numbers: its integers. Its first input is the buffer at the
+               input's own place, its second the buffer that `encode` adds as number -1
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    strides: tuple[int, ...]
+    generator: str
+    numbers: tuple[int, ...]
 
 
 def register(operation: str, expression: str, result: str) -> None:
@@ -47,7 +66,7 @@ def fingerprint() -> int:
     return zlib.crc32("\n".join(lines).encode())
 
 
-def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand],
+def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand | Generated],
            outputs: Sequence[tuple[int, Operand]], constants: Sequence[float] = (),
            weight: float = 1.0) -> Kernel | None:
     """The kernel call of a program; its buffers are the inputs, then the outputs.
@@ -57,6 +76,7 @@ def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand],
     outputs  (number of a value made by an instruction, its operand); one shape, row-major
     weight   work per element in additions: how finely large shapes are cut into tasks
 
+    One input may be Generated; it has the shape of the outputs.
     None: too many values or axes for the kernel. An output may lie over an input only if no later
     instruction reads that input.
     """
@@ -66,21 +86,31 @@ def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand],
         return None
     target = {value - first: k for k, (value, _) in enumerate(outputs)}
     whole = row_major(shape)
-    slots, count = assign_slots(instructions, [s == whole for s in strides], len(constants), target)
+    generated = [k for k, x in enumerate(inputs) if isinstance(x, Generated)]
+    if len(generated) > 1 or any(strides[k] != whole for k in generated):
+        return None
+    direct = [s == whole and k not in generated for k, s in enumerate(strides)]
+    slots, count = assign_slots(instructions, direct, len(constants), target)
     sizes = [BYTES[TYPES[x.dtype.name]] for x in inputs]
     width = max([*sizes, *[BYTES[OPERATIONS[i.operation][2]] for i in instructions]])
     grain = max(int(GRAIN / weight) // BLOCK, 4) * BLOCK
     block = min(BLOCK, SCRATCH // (width * count) // 64 * 64) if count else grain
     numbers = [fingerprint(), len(shape), len(inputs), len(constants), len(instructions),
-               len(outputs), count, width, block, grain, *shape]
+               len(outputs), count, width, block, grain, len(generated), *shape]
     for k, size in enumerate(sizes):
         numbers += [size, slots[k], *strides[k]]
     numbers += slots[len(inputs):first]
     for k, (operation, sources) in enumerate(instructions):
         place = -1 - target[k] if k in target else slots[first + k]
         numbers += [OPERATIONS[operation][0], place, *(*sources, 0, 0, 0, 0)[:4]]
-    buffers = tuple(range(len(inputs) + len(outputs)))
-    return Kernel("elementwise", buffers, tuple(numbers), tuple(float(c) for c in constants))
+    buffers = list(range(len(inputs) + len(outputs)))
+    for k in generated:
+        x = inputs[k]
+        assert isinstance(x, Generated)
+        numbers += [k, GENERATORS.index(x.generator), len(buffers), *x.numbers]
+        buffers.append(-1)
+    reals = tuple(float(c) for c in constants)
+    return Kernel("elementwise", tuple(buffers), tuple(numbers), reals)
 
 
 def assign_slots(instructions: Sequence[Instruction], direct: Sequence[bool], constants: int,
@@ -109,7 +139,7 @@ def assign_slots(instructions: Sequence[Instruction], direct: Sequence[bool], co
 
 
 def collapse(shape: tuple[int, ...],
-             inputs: Sequence[Operand]) -> tuple[list[int], list[list[int]]]:
+             inputs: Sequence[Operand | Generated]) -> tuple[list[int], list[list[int]]]:
     """The shape with as few axes as possible, and each input's strides over them.
 
     Broadcast axes get stride 0, axes of size 1 vanish, and neighbours that every input walks

@@ -50,7 +50,7 @@ class Elementwise(Op):
     """y[i] = f(a[i], b[i], ...). rule: how types combine; conditions: which inputs are conditions;
     weight: work per element in additions; meaning: the function in NumPy."""
 
-    kind, cheap_to_recompute, strided, inplace = "expr", True, True, True
+    kind, cheap_to_recompute, strided, inplace, takes_generated = "expr", True, True, True, True
     rule: ClassVar[str] = NUMBER
     conditions: ClassVar[tuple[bool, ...]] = ()
     weight: ClassVar[float] = 1.0

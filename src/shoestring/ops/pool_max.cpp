@@ -10,6 +10,8 @@
 //   integers  planes H W P Q, kernel (2), stride (2), padding (2), bytes of a place (1 or 4)
 #include "pool_max.h"
 
+#include "program.h"
+
 namespace shoestring {
 namespace SHOESTRING_ISA {
 namespace {
@@ -84,7 +86,29 @@ void max_pool2d_places(const Arguments& a) {
     planes(a, Max<uint8_t>::places, Max<int32_t>::places, 4 * w.P * w.Q);
 }
 
+template <class T>
+void grad_block(const Window& w, const void* dy, const void* position, int64_t start, int64_t n,
+                float* dx) {
+    const Places<T> places(w);
+    const int64_t size = w.H * w.W, count = w.P * w.Q;
+    for (int64_t piece; n > 0; start += piece, dx += piece, n -= piece) {
+        const int64_t plane = start / size;
+        piece = least(n, (plane + 1) * size - start);
+        unpooled(w, places, static_cast<const float*>(dy) + plane * count,
+                 static_cast<const T*>(position) + plane * count, start - plane * size, piece, dx);
+    }
+}
+
 }  // namespace
+
+// Generates dx of max_pool2d_grad; numbers: its integers.
+void max_pool2d_grad_block(const int64_t* numbers, const void* dy, const void* position,
+                           int64_t start, int64_t n, void* dx) {
+    (numbers[11] == 1 ? grad_block<uint8_t> : grad_block<int32_t>)(window(numbers), dy, position,
+                                                                   start, n,
+                                                                   static_cast<float*>(dx));
+}
+
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 

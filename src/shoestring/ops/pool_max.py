@@ -20,6 +20,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import Case, Cost, Shape, int32, int64, uint8
+from .generated import ReadsGenerated
 from .pool import Pair, Pool
 
 
@@ -133,7 +134,7 @@ class MaxPool2DGrad(Positions):
     """dx[n,c,h,w] = sum of dy[n,c,p,q] over all windows p, q whose place position[n,c,p,q] is h, w;
     the order of the sum is that of p, then q"""
 
-    name = "max_pool2d_grad"
+    name, generated = "max_pool2d_grad", ReadsGenerated
     x_shape: Shape = ()
     kernel: Pair = (2, 2)
     stride: Pair = (2, 2)

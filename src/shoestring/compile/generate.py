@@ -1,0 +1,48 @@
+"""generate: what its readers can compute block by block, as they read it, is never written.
+
+An op says how its result is generated inside a reader (`generated`), and a reader that it takes
+such an input (`takes_generated`). If all readers of a value do, and its inputs are together at most
+half as large, each reader generates it for itself: reading the inputs twice moves no more bytes
+than writing the result and reading it once. Bits do not change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from .draft import Draft
+from .place import reachable
+
+
+def generate(draft: Draft) -> Draft:
+    readers: dict[int, set[int]] = defaultdict(set)
+    wanted = reachable(draft)
+    for i in wanted:
+        for j in draft.ins[i]:
+            readers[j].add(i)
+    kept = {*draft.outputs, *draft.stores}
+    for j in sorted(wanted):
+        op = draft.ops[j]
+        if op is None or op.generated is None or j in kept or not readers[j]:
+            continue
+        if all(takes(draft, i, j) for i in readers[j]) and small(draft, j):
+            for i in readers[j]:
+                rest = [k for k in draft.ins[i] if k != j]
+                draft.ops[i] = op.generated(draft.ops[i], draft.ins[i].index(j), op, len(rest) + 1)
+                draft.ins[i] = rest + draft.ins[j]
+    return draft
+
+
+def takes(draft: Draft, i: int, j: int) -> bool:
+    """Reader i can generate its input j: it reads it once, element by element."""
+    op = draft.ops[i]
+    return (
+        op is not None
+        and op.takes_generated
+        and draft.ins[i].count(j) == 1
+        and draft.specs[i].shape == draft.specs[j].shape
+    )
+
+
+def small(draft: Draft, j: int) -> bool:
+    return 2 * sum(draft.specs[k].nbytes for k in draft.ins[j]) <= draft.specs[j].nbytes

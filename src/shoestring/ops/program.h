@@ -1,0 +1,64 @@
+// Programs: y[i] = f(a[i], b[i], ...) in a few instructions, for any kernel that wants to run one on a
+// part of its index space. The interpreter is elementwise.cpp; programs come from
+// elementwise_program.py as integers:
+//
+//         fingerprint, rank, inputs, constants, instructions, outputs, slots, width, block, grain,
+//         generated inputs
+//         shape[rank]
+//         per input        bytes of an element, slot or -1, strides[rank] in elements
+//         per constant     slot
+//         per instruction  operation, slot or -1 - output, four sources (unused ones 0)
+//         per generated    input, generator, its second buffer, the generator's kGenerated numbers
+//
+// A value is an input, a constant, or the result of an instruction, numbered in this order; sources
+// are such numbers. The index space is the row-major output. Buffers are the inputs, the outputs,
+// then the second buffers of generated inputs.
+//
+// A generated input is in no memory: its generator computes a block of it, from two smaller arrays,
+// when the program reads that block.
+#pragma once
+#include "../backends/cpu/kernel.h"
+
+namespace shoestring {
+namespace SHOESTRING_ISA {
+
+constexpr int64_t kProgramHeader = 11, kGenerated = 12;
+
+struct Program {
+    int64_t rank, inputs, constants, instructions, outputs, slots, width, block, grain, generated;
+    const int64_t *shape, *input, *constant, *instruction, *generator;
+
+    explicit Program(const int64_t* n)
+        : rank(n[1]),
+          inputs(n[2]),
+          constants(n[3]),
+          instructions(n[4]),
+          outputs(n[5]),
+          slots(n[6]),
+          width(n[7]),
+          block(n[8]),
+          grain(n[9]),
+          generated(n[10]),
+          shape(n + kProgramHeader),
+          input(shape + rank),
+          constant(input + inputs * (2 + rank)),
+          instruction(constant + constants),
+          generator(instruction + 6 * instructions) {}
+};
+
+// What is wrong with a program, nullptr if nothing. counts: of the program's own buffers, integers
+// and reals.
+const char* program_complaint(const Counts& counts);
+
+// Elements [start, end) of the outputs. a: the program's own buffers, integers and reals. The
+// address of a buffer is that of its element 0, whether or not that element exists.
+void run_program(const Program& p, const Arguments& a, int64_t start, int64_t end);
+
+// Fills out with the elements start .. start + n - 1 of a generated input.
+using Generator = void (*)(const int64_t* numbers, const void* first, const void* second,
+                           int64_t start, int64_t n, void* out);
+void max_pool2d_grad_block(const int64_t* numbers, const void* first, const void* second,
+                           int64_t start, int64_t n, void* out);  // pool_max.cpp
+
+}  // namespace SHOESTRING_ISA
+}  // namespace shoestring

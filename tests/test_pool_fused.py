@@ -1,0 +1,151 @@
+"""Pooling inside its neighbours has the bits of pooling alone: random geometries and readers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_pool import VALUES, pooled
+
+import shoestring as ss
+from shoestring.backends.cpu import _native as native
+from shoestring.compile import pipeline
+from shoestring.ir import OPS
+from shoestring.ops.elementwise_program import Instruction, encode
+from shoestring.runtime import PLANS, session
+from shoestring.testing import operand
+
+
+def plan():
+    (executable,) = PLANS.values()
+    return executable.plan
+
+
+def run(fused, fn):
+    PLANS.clear()
+    session.fuse = fused
+    try:
+        return fn()
+    finally:
+        session.fuse = True
+
+
+def names():
+    return [step.op.name for executable in PLANS.values() for step in executable.plan.steps]
+
+
+READERS = {
+    "gate": lambda dx, x: ss.where(x > 0, dx, 0),
+    "twice": lambda dx, x: (dx * 2).sigmoid() + dx.tanh(),
+    "square": lambda dx, x: dx * dx + x,
+    "row": lambda dx, x: dx * x[:, :, :1] - x[:1],
+    "sum": lambda dx, x: dx.sum((0, 2, 3)),
+    "other": lambda dx, x: (dx + 1).sum(2) + dx.exp().flip(2).sum(2),
+    "kept": lambda dx, x: dx,
+}
+
+
+@settings(max_examples=80, deadline=None)
+@given(pooled(), st.sampled_from(sorted(READERS)), st.integers(0, 9))
+def test_readers_of_a_gradient_of_max_pooling(given, reader, seed):
+    geometry, shape = given
+    rng = np.random.default_rng(seed)
+    geometry = {k if k != "kernel" else "kernel_size": v for k, v in geometry.items()}
+    x_data = rng.choice(VALUES[1:-2], size=shape) + rng.normal(size=shape).astype(np.float32)
+
+    def values():
+        x = ss.Parameter(x_data)
+        y = ss.max_pool2d(x, **geometry)
+        dx = ss.grad((y * y.detach().sigmoid()).sum(), x)
+        return READERS[reader](dx, x.detach()).numpy().tobytes()
+
+    assert run(True, values) == run(False, values)
+
+
+def test_a_large_gradient_that_is_only_read_element_by_element_is_never_written():
+    def backward():
+        x = ss.Parameter(np.random.default_rng(3).normal(size=(4, 8, 30, 30)))
+        (ss.max_pool2d(ss.relu(x), 3, stride=2, padding=1) ** 2).sum().backward()
+        return x.grad.numpy().tobytes(), names(), plan().arena_bytes
+
+    fused, apart = run(True, backward), run(False, backward)
+    assert fused[0] == apart[0]
+    assert any(n.startswith("max_pool2d_grad+") for n in fused[1])
+    assert "max_pool2d_grad" in apart[1] and "max_pool2d_grad" not in fused[1]
+    assert fused[2] < apart[2]
+
+
+def test_a_gradient_as_large_as_what_it_comes_from_is_written():
+    """Windows that move by one: reading dy twice would move more than writing dx."""
+
+    def backward():
+        x = ss.Parameter(np.random.default_rng(0).normal(size=(1, 2, 9, 9)))
+        (ss.max_pool2d(ss.relu(x), 3, stride=1, padding=1) ** 2).sum().backward()
+        return x.grad.numpy().tobytes(), names()
+
+    fused, apart = run(True, backward), run(False, backward)
+    assert fused[0] == apart[0] and "max_pool2d_grad" in fused[1]
+
+
+def test_what_a_generator_reads_is_made_contiguous():
+    """dy is one number repeated: the program takes any strides, its generator does not."""
+
+    def backward():
+        x = ss.Parameter(np.random.default_rng(0).normal(size=(2, 3, 8, 8)))
+        ss.max_pool2d(ss.relu(x), 2).sum().backward()
+        return x.grad.numpy().tobytes(), names()
+
+    fused, apart = run(True, backward), run(False, backward)
+    assert fused[0] == apart[0] and any("grad+" in n for n in fused[1])
+
+
+@pytest.mark.parametrize("isa", native.isas())
+def test_generated_blocks_start_anywhere(isa):
+    """A program over any range of elements reads what the kernel writes there."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2, 3, 37, 61)).astype(np.float32)
+    geometry = dict(kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+    y, position = OPS["max_pool2d"](**geometry).reference(x)
+    back = OPS["max_pool2d_grad"](x_shape=x.shape, **geometry)
+    want = -back.reference(y, position)
+    reader = back.generated(OPS["neg"](), 0, back, 1)
+    before = native.isa()
+    native.set_isa(isa)
+    try:
+        inputs = [y, position]
+        out = np.empty_like(x)
+        (kernel,) = reader.launch("cpu", [operand(a) for a in inputs], [operand(out)]).kernels
+        kernel = kernel._replace(integers=small_blocks(kernel.integers))
+        program = native.Program(
+            [("elementwise", [(b, 0) for b in kernel.buffers], list(kernel.integers), [])]
+        )
+        program.run([a.__array_interface__["data"][0] for a in (*inputs, out)])
+    finally:
+        native.set_isa(before)
+    assert out.tobytes() == want.tobytes()
+    assert reader.reference(y, position).tobytes() == want.tobytes()
+
+
+def small_blocks(integers):
+    """The same program in blocks of 64 elements, and tasks of 640."""
+    return (*integers[:8], 64, 640, *integers[10:])
+
+
+def test_a_wrong_generated_input_is_refused():
+    x = operand(np.zeros((2, 4, 4), np.float32))
+    back = OPS["max_pool2d_grad"](x_shape=(1, 2, 4, 4))
+    y = np.zeros((1, 2, 2, 2), np.float32)
+    reader = back.generated(OPS["neg"](), 0, back, 1)
+    arrays = [y, y.astype(np.uint8), np.zeros((1, 2, 4, 4), np.float32)]
+    operands = [operand(a) for a in arrays]
+    (good,) = reader.launch("cpu", operands[:2], operands[2:]).kernels
+    at = len(good.integers) - 15
+    for position, value in [(at, 7), (at + 1, 5), (at + 2, 9), (10, 2)]:
+        bad = list(good.integers)
+        bad[position] = value
+        with pytest.raises(ValueError, match=r"generated input|sizes that its header|out of range"):
+            native.Program([("elementwise", [(b, 0) for b in good.buffers], bad, [])])
+    assert encode([Instruction("neg_f32", (0,))], [x], [(1, x)]).integers[10] == 0
+
+
+def test_fusing_can_be_switched_off():
+    assert all(p in pipeline.PASSES for p in pipeline.FUSING)
