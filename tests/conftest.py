@@ -21,6 +21,7 @@ def clean_runtime():
     runtime.DIRTY.clear()
     runtime.session.settle, runtime.session.keep, runtime.session.check = False, True, True
     runtime.session.trace = None
+    ss.memory_limit(None)
     runtime.PLANS.clear()
     ss.seed(0)
     ss.reset_stats()

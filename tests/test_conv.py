@@ -4,6 +4,7 @@ several splits and bands, uneven padding. Small geometries one by one: test_wind
 import numpy as np
 import pytest
 
+import shoestring as ss
 from shoestring.ir import OPS
 from shoestring.testing.run import operand
 
@@ -101,3 +102,27 @@ def test_a_stack_times_one_matrix_is_one_tall_product():
     a, b, y = (np.empty(s, np.float32) for s in ((4, 5, 6, 7), (7, 8), (4, 5, 6, 8)))
     launch = OPS["matmul"]().launch("cpu", [operand(a), operand(b)], [operand(y)])
     assert launch.kernels[0].integers[0] == 4 * 5 * 6
+
+
+@pytest.mark.parametrize("padding,stride", [(1, 1), (1, 2), (2, 3)])
+def test_a_batch_worked_on_image_by_image_gives_the_same(monkeypatch, padding, stride):
+    """A large padded copy is made of some images at a time: outputs have the same bits, weight
+    gradients are sums in another order."""
+    from shoestring.ops import conv
+
+    def values():
+        ss.runtime.PLANS.clear()
+        rng = np.random.default_rng(0)
+        x = ss.tensor(rng.normal(size=(5, 3, 9, 8)).astype(np.float32), requires_grad=True)
+        w = ss.Parameter(rng.normal(size=(20, 3, 3, 3)).astype(np.float32))
+        y = ss.conv2d(x, w, stride=stride, padding=padding)
+        dy = ss.tensor(rng.normal(size=y.shape).astype(np.float32))
+        (y * dy).sum().backward()
+        return y.numpy(), x.grad.numpy(), w.grad.numpy()
+
+    whole = values()
+    monkeypatch.setattr(conv, "COPIED", 1)
+    single = values()
+    assert whole[0].tobytes() == single[0].tobytes()
+    assert whole[1].tobytes() == single[1].tobytes()
+    np.testing.assert_allclose(whole[2], single[2], rtol=2e-5, atol=2e-5)

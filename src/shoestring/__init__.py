@@ -13,12 +13,23 @@ from .ir import bool_, float32, float64, int32, int64, uint8
 from .nn import *  # noqa: F403
 from .nn import __all__ as _layers
 from .optim import SGD, Adam, AdamW, check_nan_gradients, clip_grad_norm_, print_tensor_stats
-from .runtime import debug, default_device, reset_stats, set_threads, stats, threads
+from .runtime import (
+    debug,
+    default_device,
+    memory_limit,
+    reset_stats,
+    set_threads,
+    stats,
+    threads,
+)
 from .tensor import Tensor, no_grad
 from .variable import Parameter, Variable, tensor
 
 __version__ = "0.1.0"
-runtime.session.check = config.load()["CHECK"]
+_switches = config.load()
+runtime.session.check = _switches["CHECK"]
+if _switches["MEMORY_LIMIT"]:
+    memory_limit(_switches["MEMORY_LIMIT"])
 __all__ = [
     "SGD",
     "Adam",
@@ -42,6 +53,7 @@ __all__ = [
     "int64",
     "io",
     "load",
+    "memory_limit",
     "models",
     "nn",
     "no_grad",

@@ -8,6 +8,7 @@ what would do.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -39,6 +40,25 @@ def device_name(text: str) -> str:
     return text
 
 
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+
+def bytes_of(text: str) -> int:
+    """Bytes from "1.8GB" (decimal), "460MiB" (binary) or "482344960"; ValueError if it is none of
+    these."""
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(found[2].upper() or "B") if found else None
+    if found is None or unit is None:
+        raise ValueError(text)
+    return int(float(found[1]) * unit)
+
+
+def limit_of(text: str) -> int | str:
+    """A memory limit: "auto", or bytes."""
+    return text if text == "auto" else bytes_of(text)
+
+
 SWITCHES = (
     Switch(
         "DEVICE",
@@ -58,7 +78,13 @@ SWITCHES = (
     Switch(
         "CHECK", "0 or 1", False, yes_or_no, "verify the graph after every pass of the compiler"
     ),
-    Switch("MEMORY_LIMIT", "bytes or auto", "", str, "a budget for the device's memory", True),
+    Switch(
+        "MEMORY_LIMIT",
+        "a size such as 1.8GB, 460MiB or bytes, or auto",
+        "",
+        limit_of,
+        "a budget for everything that is allocated on a device; auto: what is free, less a tenth",
+    ),
     Switch("DEBUG", "1 to 4", "", str, "print plans and launches as they are made", True),
     Switch("LOG_MEMORY", "0 or 1", "", str, "print every allocation", True),
     Switch("TUNE", "0 or 1", "", str, "choose among a kernel's variants by measuring", True),

@@ -73,6 +73,16 @@ class TornStateError(DeviceError):
     """A kernel failed after parameters had begun to change. Load the last checkpoint."""
 
 
+class MemoryBudgetError(DeviceError):
+    """No plan fits the memory limit. Raised before anything runs.
+
+    limit_bytes, floor_bytes: the limit, and the smallest limit that would do. again: raises it anew
+    with the largest batch that fits."""
+
+    limit_bytes = floor_bytes = 0
+    again: Any = None
+
+
 class ArgumentError(ShoestringError, ValueError):
     """An argument is outside what a function accepts."""
 
@@ -154,7 +164,10 @@ def fail(
     )
     for hook in list(hooks):
         hook(problem)
-    raise problem from source
+    try:
+        raise problem from source
+    finally:
+        del problem  # or its traceback would hold this frame, and this frame its traceback
 
 
 def describe(value: Any) -> str:

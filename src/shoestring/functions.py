@@ -257,7 +257,7 @@ def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
     return result if several else result[0]
 
 
-def compile(step: Callable) -> runtime.Compiled:
+def compile(step: Callable, *, memory_limit: Any = None) -> runtime.Compiled:
     """`step` as one plan: traced once per shapes and modes of its arguments, then replayed without
     its Python.
 
@@ -265,6 +265,7 @@ def compile(step: Callable) -> runtime.Compiled:
            layers; it returns
            None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an error:
            return the tensor.
+    memory_limit  a limit for its plans, as in ss.memory_limit(); None: the one that is in force
 
         @ss.compile
         def step(x, y):
@@ -272,7 +273,13 @@ def compile(step: Callable) -> runtime.Compiled:
             loss.backward(); optimizer.step(); optimizer.zero_grad()
             return loss
     """
-    return runtime.Compiled(step, lower_arguments, lambda nodes: [wrap(n) for n in nodes], collect)
+    return runtime.Compiled(
+        step,
+        lower_arguments,
+        lambda nodes: [wrap(n) for n in nodes],
+        collect,
+        runtime.read_limit(memory_limit),
+    )
 
 
 def lower_arguments(arguments: Sequence[Any]) -> tuple[list[Any], list[str]]:

@@ -82,7 +82,7 @@ def torn():
     p.assign(p * 2)
     node = p.state.node
     graph = runtime.flush.__globals__["compiler"].Graph([node], [node], _order(node))
-    executable = runtime.flush.__globals__["plan_for"](graph, [], "cpu")
+    executable = runtime.flush.__globals__["plan_for"](graph, [], "cpu", None)
     for segment in executable.after:
         segment.run = lambda memory: 1 / 0
     try:
@@ -222,8 +222,8 @@ TRIGGERS = {
     "value/bernoulli.p": (lambda: ss.bernoulli(2, p=2.0), ["lies in [0, 1], got 2.0"]),
     "value/concat.empty": (lambda: ss.concat([]), ["nothing to concatenate"]),
     "value/config.reserved": (
-        lambda: ss.config.load({"SHOESTRING_MEMORY_LIMIT": "1GB"}),
-        ["SHOESTRING_MEMORY_LIMIT is reserved", "unset SHOESTRING_MEMORY_LIMIT"],
+        lambda: ss.config.load({"SHOESTRING_TUNE": "1"}),
+        ["SHOESTRING_TUNE is reserved", "unset SHOESTRING_TUNE"],
     ),
     "value/config.unknown": (
         lambda: ss.config.load({"SHOESTRING_DEVISE": "cpu"}),

@@ -8,15 +8,18 @@ offset) stands for bases[base] + offset.
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DeviceError, fail, nearest
+from ..errors import ArgumentError, DeviceError, MemoryBudgetError, fail, nearest
 
 DEVICES: dict[str, Device] = {}
 FACTORIES: dict[str, Callable[[], Device]] = {}
+RELEASE: list[Callable[[Device], None]] = []  # each gives back memory that a device could spare
 
 
 class Device:
@@ -26,6 +29,7 @@ class Device:
     name = ""
     kernels = False
     floats = ("float32",)
+    limit: int | None = None  # bytes that all allocations of a device may take together
 
     def buffer(self, nbytes: int) -> np.ndarray:
         """Memory from the system: uint8[nbytes], aligned to 64 bytes, counted. Freed with the last
@@ -59,6 +63,8 @@ class Device:
             nbytes *= n
         if nbytes == 0:
             return np.empty(shape, dtype)
+        if self.limit is not None and self.allocated_bytes() + nbytes > self.limit:
+            self.make_room(nbytes)
         return np.ndarray(shape, dtype, self.buffer(nbytes))
 
     def upload(self, array: np.ndarray) -> np.ndarray:
@@ -66,6 +72,32 @@ class Device:
         copy = self.empty(array.shape, array.dtype)
         copy[...] = array
         return copy
+
+    def free_bytes(self) -> int:
+        """Bytes that could be allocated now without slowing the system down."""
+        try:
+            with open("/proc/meminfo") as info:
+                sizes = dict(line.split(":") for line in info)
+            return int(sizes["MemAvailable"].split()[0]) * 1024
+        except (OSError, KeyError):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+    def make_room(self, nbytes: int) -> None:
+        """Release what is only kept for the next plan, and refuse if that is not enough."""
+        for release in RELEASE:
+            release(self)
+        gc.collect()
+        now = self.allocated_bytes()
+        if self.limit is not None and now + nbytes > self.limit:
+            fail(
+                "launch/memory.limit",
+                f"{nbytes:,} bytes more would exceed the memory limit of {self.limit:,} bytes",
+                tensors={},
+                error=MemoryBudgetError,
+                cause=f"{now:,} bytes are in use on {self.name}",
+                hint="a smaller batch, free tensors that are no longer needed, or "
+                f'ss.memory_limit("{-(-(now + nbytes) // 2**20)}MiB")',
+            )
 
     def out_of_memory(self, nbytes: int, source: BaseException | None = None) -> None:
         fail(

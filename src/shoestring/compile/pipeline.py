@@ -14,9 +14,9 @@ from .draft import Draft, copy_op
 from .fuse import fuse
 from .generate import generate
 from .graph import Graph
-from .memory import Interval, assign_offsets
+from .memory import Interval, assign_offsets, rounded
 from .place import place, row_major
-from .plan import ARENA, Plan, Step
+from .plan import ARENA, Plan, Step, Tenant
 from .repeat import may_take
 from .schedule import schedule, written
 from .simplify import simplify
@@ -62,25 +62,29 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
     steps = [make_step(draft, i) for i in draft.order]
     end = len(steps)
     first, last = lifetimes(draft, bases)
-    tenants = shared(draft, first, last)
-    owners = [r for r in first if tenants[r] == r]
+    owner = shared(draft, first, last)
+    owners = [r for r in first if owner[r] == r]
     buffers = [Interval(draft.specs[r].nbytes, first[r], last[r]) for r in owners]
-    extra: list[tuple[Step, str]] = []
+    names = [("value", r) for r in owners]
     for k, (step, i) in enumerate(zip(steps, draft.order, strict=True)):
         for nbytes in draft.launches[i][1]:
             buffers.append(Interval(nbytes, k, k))
-            extra.append((step, "workspace"))
+            names.append(("workspace", i))
         if step.op.kind == "check":
             buffers.append(Interval(RECORD_BYTES, k, end))
-            extra.append((step, "record"))
+            names.append(("record", i))
     layout = assign_offsets(buffers)
-    offsets = dict(zip(owners, layout.offsets, strict=False))
-    offsets = {r: offsets[tenants[r]] for r in first}
-    for (step, what), offset in zip(extra, layout.offsets[len(owners) :], strict=True):
-        if what == "workspace":
-            step.workspaces.append((ARENA, offset))
-        else:
-            step.record = ARENA, offset
+    tenants = [
+        Tenant(what, i, rounded(b.nbytes), b.first, b.last, offset)
+        for (what, i), b, offset in zip(names, buffers, layout.offsets, strict=True)
+    ]
+    offsets = {t.root: t.offset for t in tenants if t.what == "value"}
+    offsets = {r: offsets[owner[r]] for r in first}
+    for t in tenants:
+        if t.what == "workspace":
+            steps[t.first].workspaces.append((ARENA, t.offset))
+        elif t.what == "record":
+            steps[t.first].record = ARENA, t.offset
     final = steps + [write_late(draft, s, device, has) for s in draft.late]
     for step in final:
         step.reads = [address(draft, bases, offsets, j) for j in step.ins]
@@ -113,6 +117,7 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
         draft.specs,
         offsets,
         [i for i in draft.leaves if i not in draft.numbers],
+        tenants,
     )
 
 

@@ -8,7 +8,7 @@ shows what will run, row by row.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,19 @@ class Step:
         ]
 
 
-@dataclass
+class Tenant(NamedTuple):
+    """A buffer in the arena. what: "value", "workspace" or a check's "record"; root: the position
+    of a value. It is alive from step `first`, which makes it, to step `last`."""
+
+    what: str
+    root: int
+    nbytes: int
+    first: int
+    last: int
+    offset: int
+
+
+@dataclass(repr=False)
 class Plan:
     """steps in the order in which they run; point_of_no_return: the first that overwrites a home.
 
@@ -91,6 +103,7 @@ class Plan:
     specs: list[Any]
     offsets: dict[int, int]  # arena offset of each root in it
     resident: list[int]  # leaves in the device's memory (the rest are numbers of the host)
+    tenants: list[Tenant]  # of the arena
     options: Any = None  # how the same work can be done in less memory: see budget.py
 
     @property
@@ -140,8 +153,27 @@ class Plan:
         again = sum(step.cost().flops for step in self.steps if step.recomputed)
         return again / max(self.flops - again, 1.0)
 
+    def at_peak(self) -> list[Tenant]:
+        """The tenants alive at the step that needs the most bytes of the arena."""
+        change: dict[int, int] = {}
+        for t in self.tenants:
+            change[t.first] = change.get(t.first, 0) + t.nbytes
+            change[t.last + 1] = change.get(t.last + 1, 0) - t.nbytes
+        now = most = at = 0
+        for step in sorted(change):
+            now += change[step]
+            if now > most:
+                most, at = now, step
+        return [t for t in self.tenants if t.first <= at <= t.last]
+
     def kernel_count(self) -> int:
         return sum(len(s.kernels) if s.kernels is not None else 1 for s in self.steps)
+
+    def __repr__(self) -> str:
+        return (
+            f"<plan of {self.kernel_count()} kernels on {self.device}, "
+            f"{self.predicted_peak_bytes:,} bytes>"
+        )
 
     def __str__(self) -> str:
         rows = [("step", "op", "kernel", "layer", "reads", "writes", "at")]

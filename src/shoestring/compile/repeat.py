@@ -14,7 +14,7 @@ from .memory import rounded
 from .schedule import written
 from .timeline import Run, Timeline
 
-BYTE = 10.0  # floating-point operations that moving a byte costs: what cards and CPUs have in common
+BYTE = 10.0  # floating-point operations in the time that moving a byte takes, on cards and CPUs
 
 
 def timeline(draft: Draft, outside: set[int]) -> Timeline:
@@ -94,7 +94,9 @@ def place(draft: Draft, copy: int, origin: int, root: int) -> None:
     draft.operand[copy], draft.offset[copy] = draft.operand[origin], draft.offset[origin]
 
 
-def redirected(draft: Draft, j: int, made: dict[int, int], twins: dict[tuple[int, int], int]) -> int:
+def redirected(
+    draft: Draft, j: int, made: dict[int, int], twins: dict[tuple[int, int], int]
+) -> int:
     """What position j becomes where its root has been made again."""
     root = draft.root[j]
     if root not in made:

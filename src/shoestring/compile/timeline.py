@@ -4,7 +4,8 @@ twice.
 A `Timeline` is the skeleton of a scheduled draft: steps by number, and per step the values (roots
 in the arena) that it reads and writes, their bytes, its workspace and its cost. `insert` takes the
 set of values that are not kept: each is computed again, once, just before the first step after its
-longest rest that reads it, from what is there then or is itself computed again. The result is a
+longest rest that reads it, from what is there then or is itself computed again. A value that no
+other step would need any more by then (`fleeting`) is not kept for that either. The result is a
 list of steps, of which some are repetitions, and `live` gives the bytes alive at each of them. The
 planner tries thousands of sets on it; nothing here knows ops, addresses or devices.
 """
@@ -13,19 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Value = int
 
 
 @dataclass
 class Timeline:
-    """reads, writes   values of each step;  takeover[k]: (value written, values read whose memory it
-                    may take, if they end there)
+    """reads, writes   values of each step
+    takeover        of each step: the value written and those read whose memory it may take, if they
+                    end there
     bytes           of each value;  extra: bytes that a step needs besides (workspace)
     cost            of each step, in floating-point operations or what stands for them
-    pure            steps that may run twice: no effect, no state written
-    homes           per step the states it reads that are overwritten later -> step of that store
+    pure            whether a step may run twice: no effect, no state written
+    deadline        the step that overwrites a state which this one reads; later it cannot run again
     last            values that are needed until the end
+    maker           of each value: its step;  rest: the longest time between two uses, as steps
+    ends            of each value: the last step that uses it
     """
 
     reads: list[list[Value]]
@@ -39,6 +44,8 @@ class Timeline:
     last: Collection[Value] = ()
     maker: dict[Value, int] = field(default_factory=dict)
     rest: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    ends: dict[Value, int] = field(default_factory=dict)
+    fleeting: frozenset[Value] = frozenset()
 
     def __post_init__(self) -> None:
         uses: dict[Value, list[int]] = {}
@@ -51,7 +58,8 @@ class Timeline:
                 if uses[v][-1] != k:
                     uses[v].append(k)
         for v, steps in uses.items():
-            gaps = [(b - a, a, b) for a, b in zip(steps, steps[1:], strict=False)]
+            self.ends[v] = steps[-1]
+            gaps = [(b - a, a, b) for a, b in pairwise(steps)]
             if gaps:
                 _, a, b = max(gaps)
                 self.rest[v] = a, b
@@ -59,22 +67,24 @@ class Timeline:
 
     def candidates(self, smallest: int) -> list[Value]:
         """Values of at least `smallest` bytes that rest for a while and could be computed again, in
-        the order in which they are made."""
-        found = [
+        the order in which they are made. Sets `fleeting`: the others of that size."""
+        large = [
             v
-            for v, (a, b) in self.rest.items()
-            if self.bytes[v] >= smallest
-            and b - a > 2
-            and self.pure[self.maker[v]]
-            and v not in self.last
+            for v, step in self.maker.items()
+            if self.bytes[v] >= smallest and self.pure[step] and v not in self.last
         ]
+        found = [v for v in large if v in self.rest and self.rest[v][1] - self.rest[v][0] > 2]
+        self.fleeting = frozenset(large) - set(found)
+        for v in self.fleeting:
+            self.rest[v] = self.ends[v], self.end
         return sorted(found, key=lambda v: (self.maker[v], v))
 
     def insert(self, dropped: Collection[Value]) -> list[Run] | None:
-        """All steps in order with repetitions where `dropped` asks for them. None: impossible, since
-        a repetition would read a state after it has been overwritten."""
+        """All steps in order with repetitions where `dropped` asks for them. None: impossible,
+        since a repetition would read a state after it has been overwritten."""
         runs: list[Run] = []
         again: dict[int, Run] = {}  # step -> its repetition
+        dropped = self.fleeting.union(dropped)
         for k in range(self.end):
             run = Run(k, {})
             for v in self.reads[k]:

@@ -11,7 +11,8 @@
 // buffers   input, weight (or second input), output, workspace for packed weights or partial sums
 //           followed by the taps' offsets, workspace for src, and for weight_grad one for dy
 // integers  N C H W K R S P Q, stride a b, padding top left (of the forward convolution, in all
-//           three); for weight_grad also splits and the floats of the partial sums
+//           three), images of which src is made at a time; for weight_grad also splits and the
+//           floats of the partial sums
 // How work is cut depends on shapes alone: threads do not change bits.
 // What it does not do: cut channels so that large images stay in cache, or save multiplications
 // (Winograd; a strided input gradient multiplies the zeros between).
@@ -77,7 +78,7 @@ void pack(const float* w, int64_t k, int64_t K, int64_t from_k, int64_t channels
         }
 }
 
-// y[n, k, p, q] = sum over taps. taps: their offsets; packed: the weights, by pack.
+// y[n, k, p, q] = sum over taps, for N images. taps: their offsets; packed: the weights, by pack.
 void convolve(const Source& src, int64_t N, const int64_t* taps, int64_t count, int64_t K,
               int64_t P, int64_t Q, const float* packed, float* y) {
     const int64_t across = parts(Q, W), vectors = P * across, blocks = parts(K, kRows);
@@ -113,9 +114,12 @@ void conv2d(const Arguments& a) {
         pack(input(a, 1), block * kRows, z.K, count, 1, 0, count, false,
              packed + block * kRows * count);
     });
-    const Source src = unfold(z, input(a, 0), space(a, 4));
-    src.taps(z.C, z.R, z.S, taps);
-    convolve(src, z.N, taps, count, z.K, z.P, z.Q, packed, space(a, 2));
+    for (int64_t n = 0, some; n < z.N; n += some) {
+        some = least(a.integers[13], z.N - n);
+        const Source src = unfold(z, some, input(a, 0) + n * z.C * z.H * z.W_, space(a, 4));
+        if (n == 0) src.taps(z.C, z.R, z.S, taps);
+        convolve(src, some, taps, count, z.K, z.P, z.Q, packed, space(a, 2) + n * z.K * z.P * z.Q);
+    }
 }
 
 void conv2d_input_grad(const Arguments& a) {
@@ -127,30 +131,37 @@ void conv2d_input_grad(const Arguments& a) {
         pack(input(a, 1), block * kRows, z.C, window, z.K, z.C * window, window, true,
              packed + block * kRows * count);
     });
-    const Source src = spread(z, input(a, 0), space(a, 4));
-    src.taps(z.K, z.R, z.S, taps);
-    convolve(src, z.N, taps, count, z.C, z.H, z.W_, packed, space(a, 2));
+    for (int64_t n = 0, some; n < z.N; n += some) {
+        some = least(a.integers[13], z.N - n);
+        const Source src = spread(z, some, input(a, 0) + n * z.K * z.P * z.Q, space(a, 4));
+        if (n == 0) src.taps(z.K, z.R, z.S, taps);
+        convolve(src, some, taps, count, z.C, z.H, z.W_, packed,
+                 space(a, 2) + n * z.C * z.H * z.W_);
+    }
 }
 
 void conv2d_weight_grad(const Arguments& a) {
     const Sizes z = sizes(a);
-    const int64_t splits = a.integers[13];
-    int64_t* taps = reinterpret_cast<int64_t*>(space(a, 3) + a.integers[14]);
-    const Source src = unfold(z, input(a, 1), space(a, 4));
-    if (z.K > W)
-        weight_gradient<2>(z, src, splits, input(a, 0), space(a, 2), space(a, 3), taps,
-                           space(a, 5));
-    else
-        weight_gradient<1>(z, src, splits, input(a, 0), space(a, 2), space(a, 3), taps,
-                           space(a, 5));
+    const int64_t splits = a.integers[14];
+    int64_t* taps = reinterpret_cast<int64_t*>(space(a, 3) + a.integers[15]);
+    for (int64_t n = 0, some; n < z.N; n += some) {
+        some = least(a.integers[13], z.N - n);
+        const Source src = unfold(z, some, input(a, 1) + n * z.C * z.H * z.W_, space(a, 4));
+        const float* dy = input(a, 0) + n * z.K * z.P * z.Q;
+        if (z.K > W)
+            weight_sums<2>(z, src, some, n > 0, splits, dy, space(a, 3), taps, space(a, 5));
+        else weight_sums<1>(z, src, some, n > 0, splits, dy, space(a, 3), taps, space(a, 5));
+    }
+    if (z.K > W) weight_total<2>(z, splits, space(a, 3), space(a, 2));
+    else weight_total<1>(z, splits, space(a, 3), space(a, 2));
 }
 
 const char* complaint(const Counts& c) {
-    return c.buffers == 5 && c.integers == 13 ? nullptr : "conv2d: needs 5 buffers, 13 integers";
+    return c.buffers == 5 && c.integers == 14 ? nullptr : "conv2d: needs 5 buffers, 14 integers";
 }
 const char* weight_complaint(const Counts& c) {
-    return c.buffers == 6 && c.integers == 15 ? nullptr
-                                              : "conv2d_weight_grad: needs 6 buffers, 15 integers";
+    return c.buffers == 6 && c.integers == 16 ? nullptr
+                                              : "conv2d_weight_grad: needs 6 buffers, 16 integers";
 }
 
 }  // namespace

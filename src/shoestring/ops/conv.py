@@ -25,6 +25,7 @@ NONE: Pads = ((0, 0), (0, 0))
 MAX_SPLITS = 8  # parts of a batch whose weight gradients are summed one by one
 PIXELS = 768  # that a task of weight_grad transposes at a time (conv_weights.h)
 PARTIAL = 1 << 18  # floats that these parts' sums may take together
+COPIED = 1 << 20  # floats of the padded copy of an input: so many images are worked on at a time
 
 
 class Conv(Op):
@@ -79,28 +80,32 @@ class Conv(Op):
         x: Shape,
         w: Shape,
         y: Shape,
+        first: int,
+        image: int,
         *spaces: int,
         more: tuple[int, ...] = (),
     ):
-        """One kernel; integers N C H W K R S P Q, stride, top and left padding, `more`. spaces:
-        floats of each workspace."""
+        """One kernel; integers N C H W K R S P Q, stride, top and left padding, images at a time,
+        `more`. first, spaces: floats of workspaces; image: of the copy of one image."""
         if device != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
+        images = max(1, min(x[0], COPIED // image if image else x[0]))
+        spaces = (first, images * image, *spaces)
         buffers = tuple(range(3 + len(spaces)))
         return Launch(
-            (Kernel(entry, buffers, (*sizes, *more)),),
+            (Kernel(entry, buffers, (*sizes, images, *more)),),
             tuple(4 * n + 64 for n in spaces),
         )
 
     def unfolded(self, x: Shape, w: Shape, y: Shape) -> int:
-        """Floats of the copy of x with its padding, columns sorted by their remainder of the stride
-        (see conv.cpp); 0 where x itself will do."""
+        """Floats of the copy of one image with its padding, columns sorted by their remainder of
+        the stride (see conv_source.h); 0 where x itself will do."""
         if self.padding == NONE and self.stride[1] == 1:
             return 0
         rows = (y[2] - 1) * self.stride[0] + w[2]
         columns = y[3] + (w[3] - 1) // self.stride[1]
-        return x[0] * x[1] * rows * self.stride[1] * columns
+        return x[1] * rows * self.stride[1] * columns
 
 
 def packed(K: int, terms: int) -> int:
@@ -236,7 +241,7 @@ class Conv2DInputGrad(Conv):
 
     def launch(self, device, inputs, outputs):
         x, w, y = outputs[0].shape, inputs[1].shape, inputs[0].shape
-        spread = y[0] * y[1] * (x[2] + w[2] - 1) * (x[3] + w[3] - 1)
+        spread = y[1] * (x[2] + w[2] - 1) * (x[3] + w[3] - 1)
         return self.run(
             "conv2d_input_grad",
             device,

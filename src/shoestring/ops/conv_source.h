@@ -48,13 +48,14 @@ struct Source {
     }
 };
 
-// src for the forward geometry: x itself, or a padded copy with sorted columns in `space`.
-static inline Source unfold(const Sizes& z, const float* x, float* space) {
+// src of N images for the forward geometry: x itself, or a padded copy with sorted columns in
+// `space`.
+static inline Source unfold(const Sizes& z, int64_t N, const float* x, float* space) {
     const int64_t rows = (z.P - 1) * z.a + z.R, columns = z.Q + (z.S - 1) / z.b;
     if (z.b == 1 && !z.top && !z.left && rows <= z.H && columns <= z.W_)
         return {x, z.C * z.H * z.W_, z.H * z.W_, z.W_, 0, z.a * z.W_, 1};
     const int64_t row = z.b * columns;
-    share(z.N * z.C, [&](int64_t plane) {
+    share(N * z.C, [&](int64_t plane) {
         const float* from = x + plane * z.H * z.W_ - z.left;
         float* to = space + plane * rows * row;
         for (int64_t i = 0; i < rows; ++i, to += row) {
@@ -75,13 +76,13 @@ static inline Source unfold(const Sizes& z, const float* x, float* space) {
     return {space, z.C * rows * row, rows * row, row, columns, z.a * row, z.b};
 }
 
-// src for the input gradient: dy spread out by the stride, zeros between and around, so that
+// src of N images for the input gradient: dy spread out by the stride, zeros between and around, so that
 //     dx[n,c,h,w] = sum_{k,r,s} w[k,c,R-1-r,S-1-s] * spread[n][k][h + r][w + s]
-static inline Source spread(const Sizes& z, const float* dy, float* space) {
+static inline Source spread(const Sizes& z, int64_t N, const float* dy, float* space) {
     const int64_t rows = z.H + z.R - 1, columns = z.W_ + z.S - 1, shift = z.S - 1 - z.left;
     const int64_t first = shift < 0 ? parts(-shift, z.b) : 0;  // the q whose column exists
     const int64_t end = columns > shift ? least(z.Q, parts(columns - shift, z.b)) : 0;
-    share(z.N * z.K, [&](int64_t plane) {
+    share(N * z.K, [&](int64_t plane) {
         float* to = space + plane * rows * columns;
         const float* from = dy + plane * z.P * z.Q;
         for (int64_t i = 0; i < rows * columns; ++i) to[i] = 0.0f;

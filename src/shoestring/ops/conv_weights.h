@@ -84,13 +84,13 @@ void weight_tile(const Sizes& z, const Source& src, int64_t first, int64_t last,
         }
 }
 
-// offsets: space for all taps, rounded up to whole tiles. partial: [split][panel][tap][V*W].
-// turned: for each task, room for the lines that it turns.
+// What `images` more give to the splits' sums. offsets: space for all taps, rounded up to whole
+// tiles. partial: [split][panel][tap][V*W]. turned: for each task, room for the lines that it turns.
 template <int V>
-void weight_gradient(const Sizes& z, const Source& src, int64_t splits, const float* dy, float* dw,
-                     float* partial, int64_t* offsets, float* turned) {
+void weight_sums(const Sizes& z, const Source& src, int64_t images, bool more, int64_t splits,
+                 const float* dy, float* partial, int64_t* offsets, float* turned) {
     const int64_t count = z.C * z.R * z.S, tiles = parts(count, kTaps), rows = tiles * kTaps;
-    const int64_t panels = parts(z.K, V * W), lines = z.N * z.P, some = parts(kPixels, z.Q);
+    const int64_t panels = parts(z.K, V * W), lines = images * z.P, some = parts(kPixels, z.Q);
     const int64_t bands = least(tiles, parts(16, splits * panels));
     src.taps(z.C, z.R, z.S, offsets);
     for (int64_t t = count; t < rows; ++t) offsets[t] = offsets[count - 1];
@@ -100,14 +100,25 @@ void weight_gradient(const Sizes& z, const Source& src, int64_t splits, const fl
         const int64_t end = lines * (split + 1) / splits;
         float* sums = partial + (split * panels + panel) * rows * V * W;
         float* d = turned + task * some * z.Q * V * W;
+        if (begin == end && !more)  // fewer lines than splits
+            for (int64_t i = tiles * band / bands * kTaps; i < tiles * (band + 1) / bands * kTaps;
+                 ++i)
+                for (int j = 0; j < V; ++j) store(sums + (i * V + j) * W, vf{});
         for (int64_t line = begin; line < end; line += some) {
             const int64_t next = least(end, line + some);
             turn<V>(z, dy, panel * V * W, line, next, d);
             for (int64_t i = tiles * band / bands; i < tiles * (band + 1) / bands; ++i)
                 weight_tile<V>(z, src, line, next, offsets + i * kTaps, d, sums + i * kTaps * V * W,
-                               line > begin);
+                               more || line > begin);
         }
     });
+}
+
+// dw = the splits' sums, in order.
+template <int V>
+void weight_total(const Sizes& z, int64_t splits, const float* partial, float* dw) {
+    const int64_t count = z.C * z.R * z.S, rows = parts(count, kTaps) * kTaps;
+    const int64_t panels = parts(z.K, V * W);
     const int64_t across = parts(count, W), vectors = parts(z.K, W);
     share(vectors * across, [&](int64_t i) {  // the splits' sums, turned back to dw[k][t]
         const int64_t k = i / across * W, t = i % across * W, taps = least(W, count - t);

@@ -3,8 +3,10 @@
 from . import debug
 from .compiled import Compiled
 from .devices import default_device, set_threads, threads
+from .executor import arena_bytes, release_arena
 from .flush import compact, flush, guarded, settle_pending
 from .guard import Uninterrupted
+from .limits import MemoryLimit, memory_limit, read_limit
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
 from .state import State, add_gradients, assign
 
@@ -12,18 +14,23 @@ __all__ = [
     "DIRTY",
     "HANDLES",
     "MAX_HANDLES",
+    "MemoryLimit",
     "PLANS",
     "Compiled",
     "State",
     "Uninterrupted",
     "add_gradients",
+    "arena_bytes",
     "assign",
     "compact",
     "debug",
     "default_device",
     "flush",
     "guarded",
+    "memory_limit",
     "random",
+    "read_limit",
+    "release_arena",
     "reset_stats",
     "scalar",
     "session",

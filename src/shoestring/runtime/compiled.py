@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .. import compile as compiler
-from ..errors import CompileError, TraceError, fail
+from ..errors import CompileError, MemoryBudgetError, ShapeError, TraceError, fail
 from ..ir import F, Node, age, ancestry, leaf
 from . import flush as runtime
 from .executor import Executable
@@ -42,7 +42,12 @@ class Record:
     """One traced step: its plan, and where each input of the plan comes from at a replay."""
 
     def __init__(
-        self, fn: Callable, arguments: list[Node], rebuild: Callable, collect: Callable
+        self,
+        fn: Callable,
+        arguments: list[Node],
+        rebuild: Callable,
+        collect: Callable,
+        limit: int | None = None,
     ) -> None:
         trace = session.trace = Trace()
         try:
@@ -56,7 +61,7 @@ class Record:
             self.outputs = [graph.index[n] for n in nodes]
             self.stores = [graph.index[n] for n in finals]
             self.executable: Executable = runtime.plan_for(
-                graph, sorted(set(self.outputs)), self.device
+                graph, sorted(set(self.outputs)), self.device, limit
             )
             counts["runs"] -= 1  # compiled, not run yet
             self.suspects = runtime.suspects_of(self.executable, graph)
@@ -115,12 +120,13 @@ class Record:
         runtime.flush(sorted(roots & lost, key=age))
         return runtime.survey({t.node for t in runtime.live_handles()}, doomed)[2]
 
-    def replay(self, arguments: list[Any]) -> Any:
+    def replay(self, arguments: list[Any], limit: int | None) -> Any:
         if DIRTY:
             runtime.flush()
         stale = (
             self.make_way() if runtime.live_handles() else set()
         )  # rare: compiled and plain steps are mixed
+        self.executable = runtime.fitted(self.executable, limit)
         base = random.draws
         values = [bind(arguments, base) for bind in self.bind]
         counts["runs"] += 1
@@ -156,8 +162,16 @@ class Compiled:
     """The callable that `ss.compile(step)` returns. Records are kept per shapes, types and modes of
     the arguments."""
 
-    def __init__(self, fn: Callable, lower: Callable, rebuild: Callable, collect: Callable) -> None:
+    def __init__(
+        self,
+        fn: Callable,
+        lower: Callable,
+        rebuild: Callable,
+        collect: Callable,
+        limit: int | None = None,
+    ) -> None:
         self.fn, self.lower, self.rebuild, self.collect = fn, lower, rebuild, collect
+        self.own_limit = limit
         self.records: dict[tuple, list[Record]] = {}
         self.traces = 0
         self.__name__, self.__doc__ = getattr(fn, "__name__", "step"), getattr(fn, "__doc__", None)
@@ -166,7 +180,12 @@ class Compiled:
         if session.trace is not None:  # a compiled step inside another: part of it
             return self.fn(*arguments)
         values, devices = self.lower(arguments)
-        return self.record(values, devices).replay(values)
+        return self.record(values, devices).replay(values, self.limit)
+
+    @property
+    def limit(self) -> int | None:
+        """Its own memory limit, or the one of the session."""
+        return session.limit if self.own_limit is None else self.own_limit
 
     def plan(self, *arguments: Any) -> compiler.Plan:
         """The plan for arguments like these; nothing is run and no state changes."""
@@ -179,6 +198,7 @@ class Compiled:
             F.grad_enabled,
             session.check,
             session.fuse,
+            self.limit,
             *[
                 (v.shape, v.dtype, None if v.flags.c_contiguous else v.strides, d)
                 for v, d in zip(values, devices, strict=True)
@@ -192,14 +212,48 @@ class Compiled:
             [t.node for t in runtime.live_handles()]
         )  # a trace starts from computed values
         self.traces += 1
+        again = None
+        try:
+            record = self.traced(values, devices, self.limit)
+        except MemoryBudgetError as problem:
+            again = problem.again
+        if again is not None:  # now that nothing holds the handles of the failed trace
+            again(self.largest(values, devices))
+        self.records = {k: r for k, r in self.records.items() if k[0] == session.structure}
+        self.records.setdefault(key, []).append(record)
+        return record
+
+    def traced(self, values: list[Any], devices: list[str], limit: int | None) -> Record:
         stand_ins = [
             leaf(v, source=("argument", k), device=d)
             for k, (v, d) in enumerate(zip(values, devices, strict=True))
         ]
-        record = Record(self.fn, stand_ins, self.rebuild, self.collect)
-        self.records = {k: r for k, r in self.records.items() if k[0] == session.structure}
-        self.records.setdefault(key, []).append(record)
-        return record
+        return Record(self.fn, stand_ins, self.rebuild, self.collect, limit)
+
+    def largest(self, values: list[Any], devices: list[str]) -> tuple[int, int] | None:
+        """(the batch asked for, the largest that fits the limit, 0 if none); None where the
+        arguments have no common first axis. Traces the step on parts of its arguments."""
+        sizes = {v.shape[0] for v in values if v.shape}
+        if len(sizes) != 1 or self.limit is None:
+            return None
+        N = sizes.pop()
+        per_sample = sum(v.nbytes for v in values if v.shape) // max(N, 1)
+
+        def fits(n: int) -> bool:
+            parts = [v[:n] if v.shape else v for v in values]
+            try:
+                self.traced(parts, devices, self.limit + (N - n) * per_sample)
+            except MemoryBudgetError:
+                return False
+            except ShapeError:  # too small for its layers, such as BatchNorm with one value
+                return True
+            return True
+
+        low, high = 0, N
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return N, low
 
     def plans(self) -> list[compiler.Plan]:
         """The plans of all records: print one to see every kernel, its address and the peak."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import Device
+from ..backends.device import RELEASE, Device
 from ..compile import Plan, Step
 from ..errors import DataError, ShoestringError, TornStateError, fail
 from ..ir import Spec
@@ -35,15 +35,31 @@ def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def arena(device: Device, nbytes: int) -> np.ndarray:
-    """The device's arena, at least `nbytes` large. Growing lets go of the old one first: nothing
-    lives in it."""
-    found = ARENAS.get(device.name)
+def arena(device: Device, plan: Plan) -> np.ndarray:
+    """The device's arena, large enough for the plan. Another size lets go of the old one first:
+    nothing lives in it. Under a memory limit it shrinks where the plan's results need the room."""
+    found, nbytes = ARENAS.get(device.name), max(plan.arena_bytes, 64)
+    if found is not None and found.size > nbytes and device.limit is not None:
+        if device.allocated_bytes() + plan.external_bytes > device.limit:
+            found = None
     if found is None or found.size < nbytes:
         found = None
         ARENAS.pop(device.name, None)
-        found = ARENAS[device.name] = device.buffer(max(nbytes, 64))
+        found = ARENAS[device.name] = device.buffer(nbytes)
     return found
+
+
+def arena_bytes(name: str) -> int:
+    """Bytes of the device's arena now."""
+    return ARENAS[name].size if name in ARENAS else 0
+
+
+def release_arena(name: str) -> None:
+    """Give the arena's memory back; the next plan asks for it again."""
+    ARENAS.pop(name, None)
+
+
+RELEASE.append(lambda device: release_arena(device.name))
 
 
 class Segment:
@@ -99,7 +115,7 @@ class Memory:
 
     def __init__(self, plan: Plan, device: Device, values: Sequence[Any]) -> None:
         self.plan, self.values = plan, values
-        self.arena = arena(device, plan.arena_bytes)
+        self.arena = arena(device, plan)
         self.external = {
             root: device.empty(spec.shape, spec.dtype) for root, spec in plan.external.items()
         }

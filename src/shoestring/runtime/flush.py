@@ -19,7 +19,8 @@ from .. import compile as compiler
 from ..backends.device import device as open_device
 from ..errors import DataError, TraceError, fail, user_line
 from ..ir import Node, ancestry, leaf
-from .executor import Executable, Suspect
+from . import limits
+from .executor import Executable, Suspect, arena_bytes
 from .guard import Uninterrupted
 from .session import DIRTY, HANDLES, MAX_PLANS, PLANS, counts, session
 from .state import State
@@ -105,7 +106,7 @@ def flush_device(name: str, wanted: list[Node]) -> None:
     asked = {index[n] for n in outputs}
     for n in several:
         asked.update(range(index[n] + 1, index[n] + 1 + n.op.outputs))
-    executable = plan_for(graph, sorted(asked), name)
+    executable = plan_for(graph, sorted(asked), name, session.limit)
     suspects = suspects_of(executable, graph)
     del alive, pending, order  # if the plan fails, its traceback must not keep handles alive
     with Uninterrupted() as guard:
@@ -126,19 +127,39 @@ def flush_device(name: str, wanted: list[Node]) -> None:
             DIRTY.pop(state, None)
 
 
-def plan_for(graph: compiler.Graph, outputs: list[int], name: str) -> Executable:
-    """The plan of a graph, from the cache or compiled now."""
-    key = graph.key(outputs, name, session.check, session.fuse)
+def plan_for(
+    graph: compiler.Graph,
+    outputs: list[int],
+    name: str,
+    limit: int | None,
+) -> Executable:
+    """The plan of a graph, from the cache or compiled now, within `limit` bytes."""
+    key = graph.key(outputs, name, session.check, session.fuse, limit)
     found = PLANS.get(key)
+    device = open_device(name)
     if found is None:
+        free = limits.room(device, arena_bytes(name), limit, limit or 0)
+        plan = compiler.plan(graph, outputs, name, device.has, session.check, session.fuse, free)
+        limits.require(plan, free, limit)
         counts["plans"] += 1
         while len(PLANS) >= MAX_PLANS:
             PLANS.pop(next(iter(PLANS)))
-        device = open_device(name)
-        plan = compiler.plan(graph, outputs, name, device.has, session.check, session.fuse)
-        found = PLANS[key] = Executable(plan, device)
+        PLANS[key] = found = Executable(plan, device)
+    else:
+        found = PLANS[key] = fitted(found, limit)
     counts["runs"] += 1
     return found
+
+
+def fitted(executable: Executable, limit: int | None) -> Executable:
+    """The same work within the limit, of which other tensors may have taken more since it was
+    planned."""
+    device, plan = executable.device, executable.plan
+    free = limits.room(device, arena_bytes(device.name), limit, plan.own_bytes)
+    if free is None or plan.own_bytes <= free:
+        return executable
+    plan = plan.options.within(free) or plan.options.smallest()
+    return Executable(limits.require(plan, free, limit), device)
 
 
 def suspects_of(executable: Executable, graph: compiler.Graph) -> dict[int, Suspect]:

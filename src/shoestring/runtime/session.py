@@ -24,7 +24,8 @@ class Session:
     keep       keep what a later backward() would compute again (off under a memory limit)
     structure  changes with train() and eval(): compiled steps look again
     recorder   a list that receives the name of every kernel as it runs, or None
-    check      verify drafts after each pass;  fuse: join elementwise ops"""
+    check      verify drafts after each pass;  fuse: join elementwise ops
+    limit      bytes that all allocations on a device may take together, or None"""
 
     settle = False
     trace: Any = None
@@ -33,6 +34,7 @@ class Session:
     recorder: list | None = None
     check = False
     fuse = True
+    limit: int | None = None
 
 
 session = Session()
