@@ -61,6 +61,86 @@ def test_readers_of_a_gradient_of_max_pooling(given, reader, seed):
     assert run(True, values) == run(False, values)
 
 
+MAKERS = {
+    "relu": lambda x: x.relu(),
+    "affine": lambda x: (x * x[:1, :, :1, :1] + 0.5).relu(),
+    "rows": lambda x: x * x[:, :, :, :1] - x[:, :1],
+    "transposed": lambda x: x.permute(0, 1, 3, 2).permute(0, 1, 3, 2) * 2,
+    "flipped": lambda x: x.flip(3).abs() - x,
+    "integers": lambda x: (x > 0.3).float() + x,
+    "twice": lambda x: x.tanh() * x.tanh(),
+    "argument": lambda x: x,
+}
+
+
+@settings(max_examples=80, deadline=None)
+@given(pooled(), st.sampled_from(sorted(MAKERS)), st.integers(0, 9))
+def test_a_chain_before_max_pooling(given, maker, seed):
+    geometry, shape = given
+    x_data = np.random.default_rng(seed).choice(VALUES, size=shape)
+    geometry = {k if k != "kernel" else "kernel_size": v for k, v in geometry.items()}
+
+    def values():
+        y, index = ss.max_pool2d(MAKERS[maker](ss.tensor(x_data)), return_indices=True, **geometry)
+        return y.numpy().tobytes(), index.numpy().tobytes()
+
+    assert run(True, values) == run(False, values)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 2, 200, 150), (2, 1, 9, 5000), (40, 5, 20, 20), (1, 3, 400, 41)]
+)
+@pytest.mark.parametrize("kernel,stride,padding", [(3, 2, 1), (2, 2, 0), (3, 5, 0), (3, 300, 0)])
+def test_bands_of_large_planes_and_groups_of_small_ones(shape, kernel, stride, padding):
+    x_data = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+    def values():
+        y = ss.max_pool2d((ss.tensor(x_data) * 3 - 1).relu(), kernel, stride, padding)
+        return y.numpy().tobytes(), names()
+
+    fused, apart = run(True, values), run(False, values)
+    assert fused[0] == apart[0]
+    assert len(fused[1]) == 1 and fused[1][0].endswith("+max_pool2d") and len(apart[1]) > 2
+
+
+def test_what_max_pooling_does_not_compute_inside():
+    x_data = np.random.default_rng(0).normal(size=(1, 2, 8, 8)).astype(np.float32)
+
+    def looked_at():
+        x = ss.tensor(x_data).relu()
+        y = ss.max_pool2d(x, 2)
+        return y.numpy().tobytes(), x.numpy().tobytes(), len(names())
+
+    assert run(True, looked_at)[:2] == run(False, looked_at)[:2]
+    wide = ss.tensor(np.ones((1, 1, 3, 9000), np.float32))
+    PLANS.clear()
+    assert ss.max_pool2d(wide + 1, (2, 2)).sum().item() == 9000
+    assert "max_pool2d" in names()
+
+
+def test_a_wrong_program_in_max_pooling_is_refused():
+    x = ss.tensor(np.zeros((1, 1, 4, 4), np.float32))
+    PLANS.clear()
+    ss.max_pool2d(x + 1, 2).numpy()
+    (kernel,) = plan().steps[0].kernels
+    good = list(kernel.integers)
+    places = [(b, 0) for b in kernel.buffers]
+    native.Program([("max_pool2d", places, good, list(kernel.reals))])
+    for position, value, message in [
+        (13, 1, "build again"),
+        (2, 20_000, "do not fit the scratch"),
+        (18, 2, "do not have the sizes"),
+    ]:
+        bad = list(good)
+        bad[position] = value
+        with pytest.raises(ValueError, match=message):
+            native.Program([("max_pool2d", places, bad, list(kernel.reals))])
+    with pytest.raises(ValueError, match="needs its sizes"):
+        native.Program([("max_pool2d", places, good[:12], [])])
+    with pytest.raises(ValueError, match="three buffers"):
+        native.Program([("max_pool2d", places, [*good[:12], 0], [])])
+
+
 def test_a_large_gradient_that_is_only_read_element_by_element_is_never_written():
     def backward():
         x = ss.Parameter(np.random.default_rng(3).normal(size=(4, 8, 30, 30)))

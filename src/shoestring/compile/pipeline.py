@@ -17,14 +17,15 @@ from .graph import Graph
 from .memory import Interval, assign_offsets, rounded
 from .place import place, row_major
 from .plan import ARENA, Plan, Step, Tenant
+from .prologue import prologue
 from .repeat import may_take
 from .schedule import schedule, written
 from .simplify import simplify
 from .verify import verify
 
 RECORD_BYTES = 16
-PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, generate, place, schedule)
-FUSING = (fuse, generate)
+PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, prologue, generate, place, schedule)
+FUSING = (fuse, prologue, generate)
 
 
 def plan(

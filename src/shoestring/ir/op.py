@@ -63,6 +63,7 @@ class Op:
     dense              numbers of the inputs that must be contiguous although it is strided
     generated          how its result is computed inside a reader: see compile/generate.py
     takes_generated    an input may be generated as it is read
+    prologue           how its first input is computed inside it: see compile/prologue.py
     batch_axis         method, see below
     tolerance          method: allowed error of float32 against the float64 reference, relative to
                        the largest value
@@ -78,6 +79,7 @@ class Op:
     dense: ClassVar[tuple[int, ...]] = ()
     generated: ClassVar[Any] = None
     takes_generated: ClassVar[bool] = False
+    prologue: Any = None
     joins: ClassVar[Any] = None  # how two ops of its kind become one: see compile/fuse.py
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages

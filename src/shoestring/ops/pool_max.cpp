@@ -7,7 +7,9 @@
 //   max_pool2d_gather  buffers g, position, y    y = g at that place, 0 in padding
 //   max_pool2d_places  buffers position, y       y (int64) = h * W + w of that place
 //
-//   integers  planes H W P Q, kernel (2), stride (2), padding (2), bytes of a place (1 or 4)
+//   integers  planes H W P Q, kernel (2), stride (2), padding (2), bytes of a place (1 or 4);
+//             max_pool2d: then 0, or 1 and a program that computes x, whose inputs stand in place
+//             of x among the buffers and whose constants are the reals
 #include "pool_max.h"
 
 #include "program.h"
@@ -58,6 +60,19 @@ struct Max {
     }
 };
 
+constexpr int64_t kBand = 16384, kMostInputs = 64;
+
+const char* complaint(const Counts& c) {
+    if (c.integers < 13) return "max_pool2d needs its sizes";
+    if (!c.values[12]) return c.buffers == 3 ? nullptr : "max_pool2d needs three buffers";
+    const int64_t rows = c.values[1] * c.values[2] <= kBand ? 1 : c.values[5];
+    if (rows * c.values[2] > kBand) return "the rows of a window do not fit the scratch";
+    const char* wrong = program_complaint({c.buffers - 1, c.integers - 13, c.reals, c.values + 13});
+    if (wrong) return wrong;
+    const Program p(c.values + 13);
+    return p.generated || p.outputs != 1 ? "the program gives more or reads more than x" : nullptr;
+}
+
 using Body = void (*)(const Arguments&, const Window&, int64_t plane);
 
 void planes(const Arguments& a, Body bytes, Body words, int64_t work) {
@@ -66,8 +81,40 @@ void planes(const Arguments& a, Body bytes, Body words, int64_t work) {
     each_plane(a.integers[0], work, [&](int64_t plane) { body(a, w, plane); });
 }
 
+// x is computed in scratch, a band of rows (or several planes) at a time.
+template <class T>
+void max_of_program(const Arguments& a, const Window& w) {
+    const Program program(a.integers + 13);
+    float* y = static_cast<float*>(a.buffers[program.inputs]);
+    T* position = static_cast<T*>(a.buffers[program.inputs + 1]);
+    const int64_t planes = a.integers[0], size = w.H * w.W;
+    const int64_t group = most(1, least(kBand / size, 16384 / most(1, w.P * w.Q * w.kh * w.kw)));
+    const int64_t rows = size <= kBand ? w.P : (kBand / w.W - w.kh) / w.sh + 1;
+    const int64_t bands = (w.P + rows - 1) / rows, groups = (planes + group - 1) / group;
+    parallel_for(groups * bands, [&](int64_t task) {
+        alignas(64) float x[kBand];
+        void* buffers[kMostInputs + 1];
+        for (int64_t k = 0; k < program.inputs; ++k) buffers[k] = a.buffers[k];
+        const int64_t from = task / bands * group, to = least(planes, from + group);
+        const int64_t p0 = task % bands * rows, p1 = least(w.P, p0 + rows);
+        const int64_t first = size <= kBand ? 0 : most(w.top(p0), 0),
+                      last = size <= kBand ? w.H : least(w.top(p1 - 1) + w.kh, w.H);
+        const int64_t start = from * size + first * w.W, end = (to - 1) * size + last * w.W;
+        buffers[program.inputs] = reinterpret_cast<void*>(
+            reinterpret_cast<uintptr_t>(x) - static_cast<uintptr_t>(start) * sizeof(float));
+        run_program(program, {buffers, a.integers + 13, a.reals}, start, end);
+        for (int64_t plane = from; plane < to; ++plane)
+            for (int64_t p = p0; p < p1; ++p) {
+                const int64_t row = (plane * w.P + p) * w.Q;
+                max_pooled(w, x + (plane - from) * size, first, p, y + row, position + row);
+            }
+    });
+}
+
 void max_pool2d(const Arguments& a) {
     const Window w = window(a.integers);
+    if (a.integers[12])
+        return a.integers[11] == 1 ? max_of_program<uint8_t>(a, w) : max_of_program<int32_t>(a, w);
     planes(a, Max<uint8_t>::forward, Max<int32_t>::forward, w.P * w.Q * w.kh * w.kw);
 }
 
@@ -112,7 +159,9 @@ void max_pool2d_grad_block(const int64_t* numbers, const void* dy, const void* p
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(pool_max, {"max_pool2d", shoestring::SHOESTRING_ISA::max_pool2d},
+SHOESTRING_KERNELS(pool_max,
+                   {"max_pool2d", shoestring::SHOESTRING_ISA::max_pool2d,
+                    shoestring::SHOESTRING_ISA::complaint},
                    {"max_pool2d_grad", shoestring::SHOESTRING_ISA::max_pool2d_grad},
                    {"max_pool2d_gather", shoestring::SHOESTRING_ISA::max_pool2d_gather},
                    {"max_pool2d_places", shoestring::SHOESTRING_ISA::max_pool2d_places})

@@ -22,6 +22,9 @@ from ..backends import Kernel, Launch
 from ..ir import Case, Cost, Shape, int32, int64, uint8
 from .generated import ReadsGenerated
 from .pool import Pair, Pool
+from .prologue import Prologue
+
+BAND = 16_384  # elements of x that the kernel computes in scratch at a time
 
 
 class MaxPool(Pool):
@@ -105,7 +108,18 @@ class MaxPool2D(MaxPool):
 
     def launch(self, device, inputs, outputs):
         y, position = outputs
-        return self.run("max_pool2d", device, (*inputs, y), position, inputs[0].shape, y.shape)
+        found = self.run("max_pool2d", device, (*inputs, y), position, inputs[0].shape, y.shape)
+        if found is None:
+            return None
+        (kernel,) = found.kernels
+        return Launch((kernel._replace(integers=(*kernel.integers, 0)),))
+
+    def prologue(self, maker, count, x):
+        """Rows of x are computed as windows need them; where windows of two tasks share rows, both
+        compute them."""
+        if x.dtype != np.float32 or self.kernel[0] * x.shape[3] > BAND:
+            return None
+        return Prologue(maker, self, count, x)
 
     def cost(self, x):
         y = math.prod(self.sizes(x))

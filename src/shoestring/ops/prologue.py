@@ -1,0 +1,68 @@
+"""An elementwise op or chain computed inside the kernel that reads its result.
+
+    y = g(f(a, b, ...), ...)      f: elementwise;  g: an op whose kernel takes programs
+
+The kernel computes f on the rows that a task needs, in scratch, and f's result is never written.
+Bits do not change: f runs by the same instructions. A kernel that takes programs has integers that
+end with 0; where a program computes its first input they end with 1 and the program's integers,
+and its first buffer gives way to the program's inputs. The compiler makes these
+(compile/prologue.py); like chains they have no gradient and no place in the registry.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..backends import Launch, Operand
+from ..ir import Cost, Op, Spec
+from .elementwise_program import row_major
+
+
+class Prologue(Op):
+    """`reader` with its first input computed by `maker`, from the first `count` inputs.
+
+    made   the spec of the maker's result;  rest: how many other inputs the reader has
+    """
+
+    kind, cheap_to_recompute, strided, cases, gradient = "kernel", False, True, (), None
+
+    def __init__(self, maker: Op, reader: Op, count: int, made: Spec, rest: int = 0) -> None:
+        self.maker, self.reader, self.count, self.made = maker, reader, count, made
+        self.name = f"{maker.name}+{reader.name}"  # type: ignore[misc]
+        self.outputs = reader.outputs  # type: ignore[misc]
+        self.dense = tuple(range(count, count + rest))  # type: ignore[misc]
+
+    def shape(self, *shapes):
+        return self.reader.shape(self.made.shape, *shapes[self.count :])
+
+    def dtype(self, *dtypes):
+        return self.reader.dtype(self.made.dtype, *dtypes[self.count :])
+
+    def reference(self, *xs):
+        return self.reader.reference(self.maker.reference(*xs[: self.count]), *xs[self.count :])
+
+    def launch(self, device, inputs, outputs):
+        sizes = self.made.shape
+        made = Operand(sizes, self.made.dtype, tuple(row_major(sizes)))
+        first = self.maker.launch(device, inputs[: self.count], [made])
+        found = self.reader.launch(device, [made, *inputs[self.count :]], outputs)
+        if first is None or found is None:
+            return None
+        (program,), (kernel,) = first.kernels, found.kernels
+        buffers = tuple(b + self.count - 1 for b in kernel.buffers[1:])
+        return Launch(
+            (
+                kernel._replace(
+                    buffers=(*range(self.count), *buffers),
+                    integers=(*kernel.integers[:-1], 1, *program.integers),
+                    reals=program.reals,
+                ),
+            ),
+            found.workspaces,
+        )
+
+    def cost(self, *shapes):
+        maker = self.maker.cost(*shapes[: self.count])
+        reader = self.reader.cost(self.made.shape, *shapes[self.count :])
+        saved = 8.0 * math.prod(self.made.shape)
+        return Cost(maker.flops + reader.flops, maker.bytes + reader.bytes - saved)
