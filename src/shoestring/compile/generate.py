@@ -1,9 +1,9 @@
 """generate: what its readers can compute block by block, as they read it, is never written.
 
-An op says how its result is generated inside a reader (`generated`), and a reader that it takes
-such an input (`takes_generated`). If all readers of a value do, and its inputs are together at most
-half as large, each reader generates it for itself: reading the inputs twice moves no more bytes
-than writing the result and reading it once. Bits do not change.
+An op says how its result is generated inside a reader (`generated`), and a reader that it runs a
+program over its inputs (`program_shape`). If all readers of a value do, and its inputs are together
+at most half as large, each reader generates it for itself: reading the inputs twice moves no more
+bytes than writing the result and reading it once. Bits do not change.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ def takes(draft: Draft, i: int, j: int) -> bool:
     op = draft.ops[i]
     return (
         op is not None
-        and op.takes_generated
         and draft.ins[i].count(j) == 1
-        and draft.specs[i].shape == draft.specs[j].shape
+        and op.program_shape(draft.specs[i]) == draft.specs[j].shape
     )
 
 

@@ -62,7 +62,8 @@ class Op:
                        contiguous ones
     dense              numbers of the inputs that must be contiguous although it is strided
     generated          how its result is computed inside a reader: see compile/generate.py
-    takes_generated    an input may be generated as it is read
+    program_shape      method: the sizes over which a program runs that reads its inputs, which may
+                       then be generated as they are read; None: no program
     prologue           how its first input is computed inside it: see compile/prologue.py
     batch_axis         method, see below
     tolerance          method: allowed error of float32 against the float64 reference, relative to
@@ -78,7 +79,6 @@ class Op:
     strided: ClassVar[bool] = False
     dense: ClassVar[tuple[int, ...]] = ()
     generated: ClassVar[Any] = None
-    takes_generated: ClassVar[bool] = False
     prologue: Any = None
     joins: ClassVar[Any] = None  # how two ops of its kind become one: see compile/fuse.py
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
@@ -136,6 +136,10 @@ class Op:
         """Types of the outputs from those of the inputs; the only place that complains about
         types."""
         return dtypes[0] if self.outputs == 1 else (dtypes[0],) * self.outputs
+
+    def program_shape(self, y: Any) -> Shape | None:
+        """y: the specs of its outputs."""
+        return None
 
     def terms(self, *shapes: Shape) -> int:
         """How many products are summed into one output element."""

@@ -110,6 +110,14 @@ const char* program_complaint(const Counts& c) {
     return nullptr;
 }
 
+const char* prologue_complaint(const Counts& c, int64_t at, int64_t own, int64_t own_reals) {
+    const char* wrong = program_complaint(
+        {c.buffers - own + 1, c.integers - at, c.reals - own_reals, c.values + at});
+    if (wrong) return wrong;
+    const Program p(c.values + at);
+    return p.outputs == 1 ? nullptr : "the program gives more than the kernel's first input";
+}
+
 // dst[j] = the input's elements start .. start + n - 1 in the order of the index space.
 template <class T>
 static void gather(const T* base, const Program& p, const int64_t* strides, int64_t start,

@@ -31,7 +31,7 @@ class Link(NamedTuple):
 class Chain(Op):
     """count inputs, and links of which the last gives the result."""
 
-    kind, cheap_to_recompute, strided, inplace, takes_generated = "expr", True, True, True, True
+    kind, cheap_to_recompute, strided, inplace = "expr", True, True, True
     cases, gradient = (), None
 
     def __init__(self, count: int, links: Sequence[Link]) -> None:
@@ -53,6 +53,9 @@ class Chain(Op):
         for op, sources in self.links:
             values.append(op.reference(*[values[s] for s in sources]))
         return values[-1]
+
+    def program_shape(self, y):
+        return y.shape
 
     def program(self, dtypes):
         """The programs of all links as one (see Elementwise.program); None where a link has none,

@@ -50,7 +50,7 @@ class Elementwise(Op):
     """y[i] = f(a[i], b[i], ...). rule: how types combine; conditions: which inputs are conditions;
     weight: work per element in additions; meaning: the function in NumPy."""
 
-    kind, cheap_to_recompute, strided, inplace, takes_generated = "expr", True, True, True, True
+    kind, cheap_to_recompute, strided, inplace = "expr", True, True, True
     rule: ClassVar[str] = NUMBER
     conditions: ClassVar[tuple[bool, ...]] = ()
     weight: ClassVar[float] = 1.0
@@ -102,6 +102,9 @@ class Elementwise(Op):
         with np.errstate(all="ignore"):
             y = self.meaning(*[np.asarray(x, want) for x, want in zip(xs, wanted, strict=True)])
         return np.asarray(y).astype(self.dtype(*dtypes), copy=False)
+
+    def program_shape(self, y):
+        return y.shape
 
     def program(self, dtypes):
         """(instructions, constants) that compute it from inputs of these types; None: no kernel.

@@ -60,17 +60,14 @@ struct Max {
     }
 };
 
-constexpr int64_t kBand = 16384, kMostInputs = 64;
+constexpr int64_t kBand = 16384;
 
 const char* complaint(const Counts& c) {
     if (c.integers < 13) return "max_pool2d needs its sizes";
     if (!c.values[12]) return c.buffers == 3 ? nullptr : "max_pool2d needs three buffers";
     const int64_t rows = c.values[1] * c.values[2] <= kBand ? 1 : c.values[5];
     if (rows * c.values[2] > kBand) return "the rows of a window do not fit the scratch";
-    const char* wrong = program_complaint({c.buffers - 1, c.integers - 13, c.reals, c.values + 13});
-    if (wrong) return wrong;
-    const Program p(c.values + 13);
-    return p.generated || p.outputs != 1 ? "the program gives more or reads more than x" : nullptr;
+    return prologue_complaint(c, 13, 2, 0);
 }
 
 using Body = void (*)(const Arguments&, const Window&, int64_t plane);
@@ -93,16 +90,13 @@ void max_of_program(const Arguments& a, const Window& w) {
     const int64_t bands = (w.P + rows - 1) / rows, groups = (planes + group - 1) / group;
     parallel_for(groups * bands, [&](int64_t task) {
         alignas(64) float x[kBand];
-        void* buffers[kMostInputs + 1];
-        for (int64_t k = 0; k < program.inputs; ++k) buffers[k] = a.buffers[k];
+        Prologue prologue(a, a.integers + 13, 2, 0);
         const int64_t from = task / bands * group, to = least(planes, from + group);
         const int64_t p0 = task % bands * rows, p1 = least(w.P, p0 + rows);
         const int64_t first = size <= kBand ? 0 : most(w.top(p0), 0),
                       last = size <= kBand ? w.H : least(w.top(p1 - 1) + w.kh, w.H);
         const int64_t start = from * size + first * w.W, end = (to - 1) * size + last * w.W;
-        buffers[program.inputs] = reinterpret_cast<void*>(
-            reinterpret_cast<uintptr_t>(x) - static_cast<uintptr_t>(start) * sizeof(float));
-        run_program(program, {buffers, a.integers + 13, a.reals}, start, end);
+        prologue.run(start, end, x);
         for (int64_t plane = from; plane < to; ++plane)
             for (int64_t p = p0; p < p1; ++p) {
                 const int64_t row = (plane * w.P + p) * w.Q;

@@ -19,7 +19,8 @@ bool hit(T v, T best) {
 
 template <class T, bool MAX>
 int64_t place_in_row(const T* x, const Axes& axis) {
-    const T best = fold_row<Extreme<T, MAX>>(x, axis, 0, axis.n[0], 0);
+    const T best = fold_row<Extreme<T, MAX>>([&](int64_t at, int64_t) { return x + at; }, axis, 0,
+                                             axis.n[0], 0);
     int64_t i = 0;
     for (; axis.s[0] == 1 && i + LANES <= axis.n[0]; i += LANES) {
         int32_t hits = 0;

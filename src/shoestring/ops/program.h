@@ -54,6 +54,30 @@ const char* program_complaint(const Counts& counts);
 // address of a buffer is that of its element 0, whether or not that element exists.
 void run_program(const Program& p, const Arguments& a, int64_t start, int64_t end);
 
+// A program inside another kernel, which computes that kernel's first input: among the kernel's
+// buffers the program's inputs stand in place of it, `own` others follow, then the second buffer of
+// a generated input; its constants follow the kernel's own reals. Each task makes one.
+struct Prologue {
+    const Program program;
+    const Arguments arguments;
+    void* buffers[68];
+    Prologue(const Arguments& a, const int64_t* integers, int64_t own, int64_t own_reals)
+        : program(integers), arguments{buffers, integers, a.reals + own_reals} {
+        for (int64_t k = 0; k < program.inputs; ++k) buffers[k] = a.buffers[k];
+        if (program.generated) buffers[program.inputs + 1] = a.buffers[program.inputs + own];
+    }
+    Prologue(const Prologue&) = delete;
+    // Elements [start, end) of the result, into `to`.
+    void run(int64_t start, int64_t end, float* to) {
+        buffers[program.inputs] = reinterpret_cast<void*>(
+            reinterpret_cast<uintptr_t>(to) - static_cast<uintptr_t>(start) * sizeof(float));
+        run_program(program, arguments, start, end);
+    }
+};
+
+// What is wrong with the program in a kernel's integers from `at` on; own, own_reals: as above.
+const char* prologue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals);
+
 // Fills out with the elements start .. start + n - 1 of a generated input.
 using Generator = void (*)(const int64_t* numbers, const void* first, const void* second,
                            int64_t start, int64_t n, void* out);

@@ -5,7 +5,8 @@
 The kernel computes f on the rows that a task needs, in scratch, and f's result is never written.
 Bits do not change: f runs by the same instructions. A kernel that takes programs has integers that
 end with 0; where a program computes its first input they end with 1 and the program's integers,
-and its first buffer gives way to the program's inputs. The compiler makes these
+and its first buffer gives way to the program's inputs; the second buffer of a generated input comes
+last, and the program's constants follow the kernel's own. The compiler makes these
 (compile/prologue.py); like chains they have no gradient and no place in the registry.
 """
 
@@ -32,6 +33,9 @@ class Prologue(Op):
         self.outputs = reader.outputs  # type: ignore[misc]
         self.dense = tuple(range(count, count + rest))  # type: ignore[misc]
 
+    def program_shape(self, y):
+        return self.made.shape
+
     def shape(self, *shapes):
         return self.reader.shape(self.made.shape, *shapes[self.count :])
 
@@ -49,17 +53,14 @@ class Prologue(Op):
         if first is None or found is None:
             return None
         (program,), (kernel,) = first.kernels, found.kernels
-        buffers = tuple(b + self.count - 1 for b in kernel.buffers[1:])
-        return Launch(
-            (
-                kernel._replace(
-                    buffers=(*range(self.count), *buffers),
-                    integers=(*kernel.integers[:-1], 1, *program.integers),
-                    reals=program.reals,
-                ),
-            ),
-            found.workspaces,
+        more = program.buffers.index(self.count)  # of a program: inputs, output, and perhaps one
+        own = tuple(b + self.count - 1 for b in kernel.buffers[1:])
+        fused = kernel._replace(
+            buffers=(*program.buffers[:more], *own, *program.buffers[more + 1 :]),
+            integers=(*kernel.integers[:-1], 1, *program.integers),
+            reals=(*kernel.reals, *program.reals),
         )
+        return Launch((fused,), found.workspaces)
 
     def cost(self, *shapes):
         maker = self.maker.cost(*shapes[: self.count])

@@ -8,6 +8,7 @@
 //     prod      buffers x, y       float
 //     max, min  buffers x, y       T -> T; NaN wins
 //
+// A sum by rows may read a program instead of x (see program.h): its inputs stand in place of x.
 // after y: a workspace of slices * outputs * 8 bytes, if slices > 1. Integers: reduce.h. Reals:
 // divisor.
 //
@@ -16,6 +17,8 @@
 // launch, from the shapes alone), whose results are combined in order. A task is about TASK
 // elements.
 #include "reduce.h"
+
+#include "program.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
@@ -97,15 +100,38 @@ void fold_columns(const typename R::In* x, const Axes& reduced, int64_t begin, i
     }
 }
 
+// Where x comes from: memory, or a program that computes a piece of a row in scratch as it is added
+// up. Each task has one.
+template <class T>
+struct Memory {
+    const T* x;
+    Memory(const Arguments& a, const Job&) : x(static_cast<const T*>(a.buffers[0])) {}
+    static int64_t buffers(const Job&) { return 1; }
+    const T* piece(int64_t at, int64_t) { return x + at; }
+};
+
+struct Computed {
+    alignas(64) float scratch[LANES * FLUSH];
+    Prologue prologue;
+    const float* const x = nullptr;  // by rows only
+    Computed(const Arguments& a, const Job& job)
+        : prologue(a, job.program, job.slices > 1 ? 2 : 1, 1) {}
+    static int64_t buffers(const Job& job) { return Program(job.program).inputs; }
+    const float* piece(int64_t at, int64_t count) {
+        prologue.run(at, at + count, scratch);
+        return scratch;
+    }
+};
+
 // All outputs. Partial results of slice i lie at partial[i * outputs + k].
-template <class R>
+template <class R, class Source = Memory<typename R::In>>
 void reduce(const Arguments& a, bool centred = false) {
     const Job job(a.integers);
-    const typename R::In* x = static_cast<const typename R::In*>(a.buffers[0]);
-    const float* mean = centred ? static_cast<const float*>(a.buffers[1]) : nullptr;
-    void* y = a.buffers[centred ? 2 : 1];
-    typename R::Total* partial =
-        static_cast<typename R::Total*>(job.slices > 1 ? a.buffers[centred ? 3 : 2] : nullptr);
+    const int64_t after = Source::buffers(job);  // those of x
+    const float* mean = centred ? static_cast<const float*>(a.buffers[after]) : nullptr;
+    void* const* own = a.buffers + after + centred;
+    void* y = own[0];
+    typename R::Total* partial = static_cast<typename R::Total*>(job.slices > 1 ? own[1] : nullptr);
     auto keep = [&](int64_t slice, int64_t k, typename R::Total total) {
         if (partial) partial[slice * job.outputs + k] = total;
         else R::store(y, k, total, job.end, a.reals[0]);
@@ -118,6 +144,7 @@ void reduce(const Arguments& a, bool centred = false) {
                       end = smaller(job.terms, begin + length);
         const int64_t first = task / job.slices * group, last = job.kept.count - 1;
         Walk walk = job.walk(first);
+        Source source(a, job);
         for (int64_t place = first; place < smaller(job.places, first + group); ++place) {
             if (job.columns) {
                 const int64_t c0 = place % job.across * job.width,
@@ -126,12 +153,16 @@ void reduce(const Arguments& a, bool centred = false) {
                 typename R::Total totals[COLUMNS];
                 float m[COLUMNS];
                 for (int64_t c = 0; c < count; ++c) m[c] = mean ? mean[walk.y + (c0 + c) * t] : 0;
-                fold_columns<R>(x + walk.x + c0 * s, job.reduced, begin, end, s, count, m, totals);
+                fold_columns<R>(source.x + walk.x + c0 * s, job.reduced, begin, end, s, count, m,
+                                totals);
                 for (int64_t c = 0; c < count; ++c) keep(slice, walk.y + (c0 + c) * t, totals[c]);
                 if (place % job.across == job.across - 1) walk.next();
             } else {
+                const auto row = [&](int64_t at, int64_t count) {
+                    return source.piece(walk.x + at, count);
+                };
                 keep(slice, walk.y,
-                     fold_row<R>(x + walk.x, job.reduced, begin, end, mean ? mean[walk.y] : 0));
+                     fold_row<R>(row, job.reduced, begin, end, mean ? mean[walk.y] : 0));
                 walk.next();
             }
         }
@@ -144,7 +175,18 @@ void reduce(const Arguments& a, bool centred = false) {
     }
 }
 
+const char* complaint(const Counts& c) {
+    const int64_t axes = c.integers < 6 ? 0 : 3 * c.values[4] + 2 * c.values[5];
+    if (axes <= 0 || c.integers < 7 + axes) return "a sum needs the sizes that its header states";
+    if (!c.values[6 + axes]) return nullptr;
+    const Job job(c.values);
+    if (job.columns || c.values[0] || job.reduced.s[job.reduced.count - 1] != 1)
+        return "a sum reads programs by rows of float only";
+    return prologue_complaint(c, 7 + axes, job.slices > 1 ? 2 : 1, 1);
+}
+
 void sum(const Arguments& a) {
+    if (Job(a.integers).program) return reduce<Sum<float>, Computed>(a);
     switch (a.integers[0]) {
         case 0:
             return reduce<Sum<float>>(a);
@@ -179,7 +221,8 @@ void extreme(const Arguments& a) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(reduce, {"sum", shoestring::SHOESTRING_ISA::sum},
+SHOESTRING_KERNELS(reduce,
+                   {"sum", shoestring::SHOESTRING_ISA::sum, shoestring::SHOESTRING_ISA::complaint},
                    {"squares", shoestring::SHOESTRING_ISA::squares},
                    {"norm", shoestring::SHOESTRING_ISA::norm},
                    {"prod", shoestring::SHOESTRING_ISA::prod},

@@ -4,7 +4,8 @@
 // integers of every entry:
 //     type (0 float, 1 int64, 2 int32, 3 uint8 or bool), what to do at the end, by columns?,
 //     slices, kept axes A >= 1, reduced axes B >= 1,
-//     n[A], s[A], t[A] (size, stride in x, stride in y), n[B], s[B]; strides in elements
+//     n[A], s[A], t[A] (size, stride in x, stride in y), n[B], s[B]; strides in elements,
+//     0, or 1 and a program that computes x (see program.h; the sum by rows, x contiguous)
 //
 // By rows: x is densest along its last reduced axis; one output at a time, LANES partial results
 // side by side. By columns: x is densest along its last kept axis; COLUMNS outputs at a time, one
@@ -65,10 +66,12 @@ struct Job {
     int64_t slices, outputs, terms;
     // `places` units of work, `width` outputs each (1 by rows), `across` of them side by side
     int64_t width, across, places;
+    const int64_t* program;  // nullptr: x is in memory
     explicit Job(const int64_t* k) : end(k[1]), columns(k[2]), slices(k[3]) {
         const int64_t a = k[4], b = k[5], *n = k + 6;
         kept = {a, n, n + a, n + 2 * a};
         reduced = {b, n + 3 * a, n + 3 * a + b, nullptr};
+        program = reduced.s[b] ? reduced.s + b + 1 : nullptr;
         outputs = kept.size();
         terms = reduced.size();
         width = columns ? smaller(n[a - 1], COLUMNS) : 1;
@@ -132,10 +135,10 @@ typename R::Total fold_lanes(typename R::Lane* lanes, int64_t used) {
 }
 
 // One output: terms [begin, end) of those at x. R says what to combine: a Lane takes terms, a Total
-// takes lanes, both start at the neutral element.
-template <class R>
-typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t begin, int64_t end,
-                           float m) {
+// takes lanes, both start at the neutral element. x(offset, count): where the term at this offset is
+// found, and the next ones, s apart.
+template <class R, class X>
+typename R::Total fold_row(X x, const Axes& reduced, int64_t begin, int64_t end, float m) {
     const int64_t last = reduced.count - 1, n = reduced.n[last], s = reduced.s[last];
     typename R::Lane lanes[LANES];
     typename R::Total total = R::start();
@@ -147,20 +150,17 @@ typename R::Total fold_row(const typename R::In* x, const Axes& reduced, int64_t
     int64_t first = begin ? begin % n : 0;  // only the first run may begin in its middle
     for (int64_t i = begin; i < end; walk.next(), first = 0) {
         const int64_t length = smaller(n - first, end - i);
-        const typename R::In* p = x + walk.x + first * s;
         for (int64_t done = 0; done < length;) {
             const int64_t count = smaller(length - done, LANES * FLUSH);
+            const typename R::In* p = x(walk.x + (first + done) * s, count);
             int64_t j = 0;
             if (s == 1) {
                 for (; j + LANES <= count; j += LANES)
-                    for (int64_t l = 0; l < LANES; ++l)
-                        lanes[l] = R::add(lanes[l], p[done + j + l], m);
-                for (int64_t l = 0; l < count - j; ++l)
-                    lanes[l] = R::add(lanes[l], p[done + j + l], m);
+                    for (int64_t l = 0; l < LANES; ++l) lanes[l] = R::add(lanes[l], p[j + l], m);
+                for (int64_t l = 0; l < count - j; ++l) lanes[l] = R::add(lanes[l], p[j + l], m);
                 j = count;
             }
-            for (; j < count; ++j)
-                lanes[j % LANES] = R::add(lanes[j % LANES], p[(done + j) * s], m);
+            for (; j < count; ++j) lanes[j % LANES] = R::add(lanes[j % LANES], p[j * s], m);
             done += count;
             added += ceil_div(count, LANES);
             if (added >= FLUSH || i + done == end) {

@@ -24,7 +24,9 @@ import numpy as np
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
 from .layout import reduction, resolve
+from .prologue import Prologue
 
+ROW = 64  # the shortest row for which a sum computes what it adds up
 DIVIDE = 1  # `end` of the sum kernel: divide by the divisor
 CASES = (
     Case([(3, 5)]),
@@ -60,13 +62,19 @@ class ReduceOp(Op):
             return batch if batch is None or self.linear else MIXED
         if batch in self.over(x):
             return self.over_batch
-        return (
-            batch if len(self.shape(x)) == len(x) else batch - sum(k < batch for k in self.over(x))
-        )
+        stays = len(self.shape(x)) == len(x)
+        return batch if stays else batch - sum(k < batch for k in self.over(x))
 
     def launch(self, device, inputs, outputs):
         (x,) = inputs
         return reduction(device, self.entry, x, self.over(x.shape), outputs[0].dtype)
+
+    def prologue(self, maker, count, x):
+        """What is added up is computed piece by piece, where it lies in long rows."""
+        kept = [k for k in range(len(x.shape)) if k not in self.over(x.shape)]
+        row = math.prod(x.shape[max(kept, default=-1) + 1 :])
+        fits = self.entry == "sum" and x.dtype == np.float32 and row >= ROW
+        return Prologue(maker, self, count, x) if fits else None
 
     def cost(self, x):
         return Cost(float(math.prod(x)), 4.0 * (math.prod(x) + math.prod(self.shape(x))))

@@ -1,4 +1,4 @@
-"""Pooling inside its neighbours has the bits of pooling alone: random geometries and readers."""
+"""Elementwise work inside the kernels around it has the bits of that work alone: random cases."""
 
 import numpy as np
 import pytest
@@ -225,6 +225,55 @@ def test_a_wrong_generated_input_is_refused():
         with pytest.raises(ValueError, match=r"generated input|sizes that its header|out of range"):
             native.Program([("elementwise", [(b, 0) for b in good.buffers], bad, [])])
     assert encode([Instruction("neg_f32", (0,))], [x], [(1, x)]).integers[10] == 0
+
+
+ROWS = [
+    ((3, 5, 9, 8), (0, 2, 3)),
+    ((2, 70), (1,)),
+    ((4, 3, 64), None),
+    ((2, 3, 90, 90), (2, 3)),
+    ((1, 1, 300, 300), None),
+    ((130, 2, 70), (0, 2)),
+    ((5, 2, 3), (2,)),
+    ((70, 6), (0,)),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(ROWS), st.sampled_from(["sum", "mean"]), st.integers(0, 3))
+def test_a_sum_computes_what_it_adds_up(row, reduction, seed):
+    shape, axes = row
+    rng = np.random.default_rng(seed)
+    x_data = rng.normal(size=shape).astype(np.float32) * 1e3
+    line = rng.normal(size=(shape[1], *[1] * (len(shape) - 2))).astype(np.float32)
+
+    def values():
+        x = ss.tensor(x_data)
+        found = getattr((x * ss.tensor(line) - 0.25).tanh() * x, reduction)(axes)
+        return found.numpy().tobytes(), names()
+
+    fused, apart = run(True, values), run(False, values)
+    assert fused[0] == apart[0]
+    kept = [k for k in range(len(shape)) if axes and k not in axes]
+    assert (len(fused[1]) == 1) == (np.prod(shape[max(kept, default=-1) + 1 :]) >= 64)
+
+
+def test_a_wrong_program_in_a_sum_is_refused():
+    PLANS.clear()
+    (ss.tensor(np.zeros((2, 80), np.float32)) + 1).sum(1).numpy()
+    (kernel,) = plan().steps[0].kernels
+    good, places = list(kernel.integers), [(b, 0) for b in kernel.buffers]
+    native.Program([("sum", places, good, list(kernel.reals))])
+    for position, value, message in [
+        (4, -5, "sizes that its header"),
+        (2, 1, "by rows"),
+        (0, 1, "by rows"),
+        (12, 5, "build again"),
+    ]:
+        bad = list(good)
+        bad[position] = value
+        with pytest.raises(ValueError, match=message):
+            native.Program([("sum", places, bad, list(kernel.reals))])
 
 
 def test_fusing_can_be_switched_off():
