@@ -263,6 +263,10 @@ TRIGGERS = {
         lambda: ss.models.build("mnist_cn"),
         ["no network 'mnist_cn'", "mnist_cnn"],
     ),
+    "value/models.option": (
+        lambda: ss.models.build("mnist_cnn", depth=3),
+        ["mnist_cnn cannot be built with depth=3", "expected  depth: None: it has one depth"],
+    ),
     "value/module.forward": (lambda: ss.Module()(1), ["defines no forward()"]),
     "value/module.load": (
         bad_state,
