@@ -1,39 +1,43 @@
-"""fuse: an elementwise op that only one other reads, in the same shape, is computed inside it.
+"""fuse: elementwise ops are computed where their results are used.
 
-Two passes over memory become one, and the result in between needs no buffer. Bits do not change:
-each value comes from the same instruction as before. Ops say how they join (`joins`); the pass
-knows none of them. It does not join across a value that leaves the plan or that a state keeps, nor
-into a reduction, a convolution or a matrix product.
+What must be in memory is what leaves the plan, what a state keeps and what a kernel reads. Each
+such value that is elementwise, and each group of sums over one index space, becomes a host: one
+kernel that computes everything elementwise between its inputs and its result, in one pass over
+memory. Hosts are found from the end of the graph to its beginning, and a host absorbs what it reads
+
+    if nobody else reads that;
+    or if everything large that this needs is an input of the host anyway: computing it again moves
+    fewer bytes than reading it, and its memory is free earlier (ReLU in front of a batch
+    normalisation, seen from the backward pass);
+    or if all its readers can absorb it for at most one large input: then it is never written.
+
+Bits do not change: each value comes from the same instructions as before. Ops say what they can do
+(`joins`, `summed`); the pass knows none of them. It does not join into a convolution or a matrix
+product.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+
+from ..ir import OUTPUTS
 from .draft import Draft
 from .place import reachable
 
-MOST_INPUTS = 12
+MOST_INPUTS, MOST_LINKS, MOST_SUMS = 12, 30, 4
+CHEAP = 4.0  # operations per element that may be done twice
+LARGE = 0.25  # of the index space: what broadcasts from less costs nothing to read
 
 
 def fuse(draft: Draft) -> Draft:
     for i, op in enumerate(draft.ops):
         if op is not None and op.kind != "effect":
             draft.ins[i] = [behind(draft, j) for j in draft.ins[i]]
-    readers: dict[int, set[int]] = defaultdict(set)
-    for i in reachable(draft):
-        for j in draft.ins[i]:
-            readers[j].add(i)
-    kept = {*draft.outputs, *draft.stores}
-    for i in sorted(reachable(draft)):
-        refused: set[int] = set()
-        while (j := candidate(draft, i, readers, kept, refused)) is not None:
-            if not join(draft, i, j):
-                refused.add(j)
-                continue
-            for k in draft.ins[j]:
-                readers[k] = readers[k] - {j} | {i}
-            draft.ins[j] = []
+    Cover(draft).run()
     return draft
 
 
@@ -46,37 +50,214 @@ def behind(draft: Draft, j: int) -> int:
     return j
 
 
-def candidate(
-    draft: Draft, i: int, readers: dict[int, set[int]], kept: set[int], refused: set[int]
-) -> int | None:
-    """An input of i that could be computed inside it."""
-    op = draft.ops[i]
-    if op is None or op.joins is None:
-        return None
-    for j in draft.ins[i]:
-        source = draft.ops[j]
-        if source is None or source.joins is not op.joins or j in kept or j in refused:
-            continue
-        if readers[j] == {i} and draft.specs[j].shape == draft.specs[i].shape:
-            return j
-    return None
+class Cover:
+    """readers  who reads each position;  kept: what must be in memory whoever reads it
+    needed   what a host found so far reads
+    groups   {sum: all sums that are computed with it}"""
 
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.wanted = reachable(draft)
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        for i in self.wanted:
+            for j in draft.ins[i]:
+                self.readers[j].add(i)
+        self.kept = {*draft.outputs, *draft.stores}
+        self.needed = set(self.kept)
+        self.moved: dict[int, int] = {}
+        self.groups = self.grouped()
 
-def join(draft: Draft, i: int, j: int) -> bool:
-    """Compute j inside i, if a kernel can."""
-    inputs = list(draft.ins[j])
-    wiring: list[int | None] = []
-    for k in draft.ins[i]:
-        if k == j:
-            wiring.append(None)
-            continue
-        if k not in inputs:
-            inputs.append(k)
-        wiring.append(inputs.index(k))
-    if len(inputs) > MOST_INPUTS:
+    def run(self) -> None:
+        draft, done = self.draft, set()
+        for i in sorted(self.wanted, reverse=True):
+            if i in done or (i not in self.needed and not self.required(i)):
+                continue
+            if draft.ops[i] is None:
+                continue
+            if i in self.groups:
+                done.update(self.groups[i])
+                self.sum(self.groups[i])
+            elif self.joinable(i):
+                self.join(i)
+            self.needed.update(draft.ins[i])
+        for i in range(len(draft)):
+            draft.ins[i] = [self.moved.get(j, j) for j in draft.ins[i]]
+
+    def required(self, i: int) -> bool:
+        """A check, or one of several outputs."""
+        op = self.draft.ops[i]
+        return op is not None and (op.kind == "check" or op.outputs > 1)
+
+    def joinable(self, i: int) -> bool:
+        op = self.draft.ops[i]
+        if op is None or op.joins is None:
+            return False
+        return op.program([self.draft.specs[j].dtype for j in self.draft.ins[i]]) is not None
+
+    def join(self, i: int) -> None:
+        """Make i a host of what it can absorb."""
+        draft = self.draft
+        shape = draft.specs[i].shape
+        inside = self.absorbed([i], shape, {i})
+        if len(inside) > 1:
+            found = self.chain(inside, [i])
+            if found is not None:
+                draft.ops[i], draft.ins[i], _ = found
+
+    # ---- what a host absorbs ---------------------------------------------------------------------
+    def absorbed(self, targets: Sequence[int], shape: tuple, hosts: set[int]) -> list[int]:
+        """Positions that are computed inside, in order. `targets` are, where they can be."""
+        inside = {t for t in targets if t in hosts or self.welcome(t, shape, set(), set(), hosts)}
+        changed = True
+        while changed:
+            changed = False
+            for j in sorted(self.frontier(inside, targets), reverse=True):
+                front = self.frontier(inside, targets)
+                if len(inside) < MOST_LINKS and self.welcome(j, shape, front, inside, hosts):
+                    grown = inside | {j}
+                    if len(self.frontier(grown, targets)) <= MOST_INPUTS:
+                        inside, changed = grown, True
+        return sorted(inside)
+
+    def frontier(self, inside: Iterable[int], targets: Sequence[int]) -> set[int]:
+        """What a kernel reads that computes `inside`."""
+        inside = set(inside)
+        reads = {j for i in inside for j in self.draft.ins[i]}
+        return (reads | set(targets)) - inside
+
+    def welcome(self, j: int, shape: tuple, front: set, inside: set, hosts: set) -> bool:
+        if not self.joinable(j) or self.draft.specs[j].shape != shape:
+            return False
+        if j not in self.kept and self.readers[j] <= inside | hosts:
+            return True
+        if not front or self.price(j) > CHEAP:
+            return False
+        more = self.more(j, shape, front - {j}, inside)
+        return more == 0 or (more == 1 and j not in self.kept and self.all_absorb(j, shape))
+
+    def price(self, j: int) -> float:
+        """Operations per element."""
+        draft = self.draft
+        cost = draft.ops[j].cost(*[draft.specs[k].shape for k in draft.ins[j]])
+        return cost.flops / max(draft.specs[j].size, 1)
+
+    def more(self, j: int, shape: tuple, front: set, inside: set, depth: int = 3) -> int:
+        """How many large inputs a host that reads `front` needs more, if it absorbs j."""
+        found = 0
+        for k in set(self.draft.ins[j]):
+            if k in front or k in inside or self.draft.specs[k].size < LARGE * math.prod(shape):
+                continue
+            free = (
+                depth > 0
+                and self.joinable(k)
+                and self.draft.specs[k].shape == shape
+                and self.price(k) <= CHEAP
+                and self.more(k, shape, front, inside, depth - 1) == 0
+            )
+            found += not free
+        return found
+
+    def all_absorb(self, j: int, shape: tuple) -> bool:
+        return all(
+            r in self.groups or (self.joinable(r) and self.draft.specs[r].shape == shape)
+            for r in self.readers[j]
+        )
+
+    def chain(self, inside: Sequence[int], targets: Sequence[int]):
+        """(op, inputs, number of each value) of everything inside; None if no kernel could run
+        it."""
+        draft = self.draft
+        inputs = sorted(self.frontier(inside, targets))
+        number = {j: k for k, j in enumerate([*inputs, *inside])}
+        links = [(draft.ops[i], tuple(number[j] for j in draft.ins[i])) for i in inside]
+        joins = draft.ops[inside[0]].joins
+        op = joins(len(inputs), links)
+        if op.program([draft.specs[j].dtype for j in inputs]) is None:
+            return None
+        return op, inputs, number
+
+    # ---- sums ------------------------------------------------------------------------------------
+    def grouped(self) -> dict[int, list[int]]:
+        """Sums over the same axes of one index space that read something in common."""
+        draft = self.draft
+        alike: dict[tuple, list[int]] = defaultdict(list)
+        for i in sorted(self.wanted):
+            op = draft.ops[i]
+            if op is None or op.summed is None or i in self.kept:
+                continue
+            (x,) = draft.ins[i]
+            spec = draft.specs[x]
+            layout = op.layout(spec.shape) if spec.dtype == np.float32 else None
+            if layout is not None:
+                alike[spec.shape, layout].append(i)
+        self.groups = {i: [i] for found in alike.values() for i in found}
+        groups: dict[int, list[int]] = {}
+        for (shape, _), found in alike.items():
+            open_groups: list[tuple[list[int], set[int]]] = []
+            for i in found:
+                reads = self.sources(draft.ins[i][0], shape)
+                for group, seen in open_groups:
+                    if (
+                        len(group) < MOST_SUMS
+                        and seen & reads
+                        and not any(self.follows(i, other) for other in group)
+                    ):
+                        group.append(i)
+                        seen |= reads
+                        break
+                else:
+                    open_groups.append(([i], reads))
+            groups.update({i: group for group, _ in open_groups for i in group})
+        return groups
+
+    def sources(self, x: int, shape: tuple) -> set[int]:
+        """The large values from which x is computed elementwise, x itself included."""
+        found, stack = set(), [x]
+        while stack:
+            j = stack.pop()
+            if j not in found and self.draft.specs[j].shape == shape:
+                found.add(j)
+                if self.joinable(j):
+                    stack += self.draft.ins[j]
+        return found
+
+    def follows(self, i: int, other: int) -> bool:
+        """Whether i is computed from `other`."""
+        stack, seen = [i], set()
+        while stack:
+            j = stack.pop()
+            if j == other:
+                return True
+            if j > other and j not in seen:
+                seen.add(j)
+                stack += self.draft.ins[j]
         return False
-    op = draft.ops[i].joins(draft.ops[j], draft.ops[i], wiring, len(draft.ins[j]))
-    if op.program([draft.specs[k].dtype for k in inputs]) is None:
-        return False
-    draft.ops[i], draft.ins[i] = op, inputs
-    return True
+
+    def sum(self, group: list[int]) -> None:
+        """Compute a group of sums, and what they add up, in one kernel."""
+        draft = self.draft
+        targets = [draft.ins[i][0] for i in group]
+        shape = draft.specs[targets[0]].shape
+        inside = self.absorbed(list(dict.fromkeys(targets)), shape, set(group))
+        alone = len(group) == 1 and self.readers[targets[0]] == {group[0]}
+        found = self.chain(inside, targets) if inside and not alone else None
+        if found is None:  # a chain that only one sum reads: see prologue.py
+            for i in group:
+                self.needed.update(draft.ins[i])
+            return
+        chain, inputs, number = found
+        ends = [draft.ops[i] for i in group]
+        op = ends[0].summed(chain, [number[t] for t in targets], ends, shape)
+        if not op.fits([draft.specs[j].dtype for j in inputs]):
+            for i in group:
+                self.needed.update(draft.ins[i])
+            return
+        self.needed.update(inputs)
+        if len(group) == 1:
+            draft.ops[group[0]], draft.ins[group[0]] = op, inputs
+            return
+        specs = tuple(draft.specs[i] for i in group)
+        new = draft.add(op, inputs, specs, max(group))
+        for k, i in enumerate(group):
+            self.moved[i] = draft.add(OUTPUTS[k], [new], draft.specs[i], i)
+            draft.layers[self.moved[i]] = draft.layers[i]

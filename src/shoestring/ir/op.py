@@ -80,7 +80,8 @@ class Op:
     dense: ClassVar[tuple[int, ...]] = ()
     generated: ClassVar[Any] = None
     prologue: Any = None
-    joins: ClassVar[Any] = None  # how two ops of its kind become one: see compile/fuse.py
+    joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
+    summed: ClassVar[Any] = None  # makes one op of sums and what they add up: see compile/fuse.py
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages
 

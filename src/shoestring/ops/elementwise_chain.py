@@ -48,18 +48,22 @@ class Chain(Op):
     def dtype(self, *dtypes):
         return self.dtypes(dtypes)[-1]
 
-    def reference(self, *xs):
+    def results(self, xs) -> list:
+        """All values: the inputs, then what each link gives."""
         values = list(xs)
         for op, sources in self.links:
             values.append(op.reference(*[values[s] for s in sources]))
-        return values[-1]
+        return values
 
     def program_shape(self, y):
         return y.shape
 
-    def program(self, dtypes):
-        """The programs of all links as one (see Elementwise.program); None where a link has none,
-        or they are too long."""
+    def reference(self, *xs):
+        return self.results(xs)[-1]
+
+    def parts(self, dtypes):
+        """(instructions, constants, where in the program each value of the chain is); None where a
+        link has no program, or they are too long."""
         types = self.dtypes(dtypes)
         parts = [op.program([types[s] for s in sources]) for op, sources in self.links]
         if any(part is None for part in parts):
@@ -79,7 +83,12 @@ class Chain(Op):
                 instructions.append(Instruction(operation, tuple(names[r] for r in reads)))
                 names.append(first + len(instructions) - 1)
             place.append(names[-1])
-        return instructions, constants
+        return instructions, constants, place
+
+    def program(self, dtypes):
+        """The programs of all links as one (see Elementwise.program)."""
+        found = self.parts(dtypes)
+        return None if found is None else found[:2]
 
     def launch(self, device, inputs, outputs):
         found = self.program([x.dtype for x in inputs]) if device == "cpu" else None
@@ -96,32 +105,9 @@ class Chain(Op):
         )
 
 
-def join(producer: Op, consumer: Op, wiring: Sequence[int | None], inner: int) -> Chain | None:
-    """`consumer` with its input(s) from `producer` computed inside; None if no kernel could run it.
-
-    inner   how many inputs the producer has: they come first among the chain's inputs
-    wiring  per input of the consumer: its number among the chain's inputs, or None where it is the
-            producer's result
-    """
-    count = max([inner, *[w + 1 for w in wiring if w is not None]])
-    first = (
-        producer.links if isinstance(producer, Chain) else (Link(producer, tuple(range(inner))),)
-    )
-    links = [
-        Link(op, tuple(s if s < inner else count + s - inner for s in sources))
-        for op, sources in first
-    ]
-    result = count + len(links) - 1
-    outer = [result if w is None else w for w in wiring]
-    if isinstance(consumer, Chain):
-        offset = count + len(links) - consumer.count
-        links += [
-            Link(op, tuple(outer[s] if s < consumer.count else s + offset for s in sources))
-            for op, sources in consumer.links
-        ]
-    else:
-        links.append(Link(consumer, tuple(outer)))
-    return Chain(count, links)
+def chain(count: int, links: Sequence[tuple[Op, tuple[int, ...]]]) -> Chain:
+    """The chain of some ops: see Link. None of them is a chain."""
+    return Chain(count, [Link(op, tuple(sources)) for op, sources in links])
 
 
-Chain.joins = Elementwise.joins = staticmethod(join)
+Elementwise.joins = staticmethod(chain)

@@ -193,3 +193,13 @@ def reduction(
     )
     space = (slices * outputs * 8,) if slices > 1 else ()
     return Launch((Kernel(entry, (0, 1, 2)[: 2 + len(space)], integers, (divisor,)),), space)
+
+
+def kept_block(x: Shape, over: Sequence[int]) -> tuple[int, int, int] | None:
+    """x as [outer, kept, inner], reduced over outer and inner; None if its axes do not lie so, or
+    there is nothing."""
+    stays = [k for k in range(len(x)) if k not in over and x[k] != 1]
+    first, end = (stays[0], stays[-1] + 1) if stays else (0, 0)
+    if any(k in over and x[k] != 1 for k in range(first, end)) or 0 in x:
+        return None
+    return math.prod(x[:first]), math.prod(x[first:end]), math.prod(x[end:])

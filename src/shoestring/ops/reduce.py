@@ -23,8 +23,9 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
-from .layout import reduction, resolve
+from .layout import kept_block, reduction, resolve
 from .prologue import Prologue
+from .reduce_program import Sums
 
 ROW = 64  # the shortest row for which a sum computes what it adds up
 DIVIDE = 1  # `end` of the sum kernel: divide by the divisor
@@ -55,6 +56,13 @@ class ReduceOp(Op):
 
     def terms(self, x):
         return math.prod(x[k] for k in self.over(x))
+
+    def layout(self, x: Shape) -> tuple[int, int, int] | None:
+        return kept_block(x, self.over(x))
+
+    def divisor(self, x: Shape) -> float:
+        """What a sum is divided by."""
+        return 1.0
 
     def batch_axis(self, axes, x):
         batch = axes[0]
@@ -107,7 +115,7 @@ class AxesOp(ReduceOp):
 class Sum(AxesOp):
     """y[k] = sum_r x[k, r]; integers and bool add up as int64."""
 
-    name, entry, linear, over_batch = "sum", "sum", True, SUM
+    name, entry, linear, over_batch, summed = "sum", "sum", True, SUM, Sums
     cases = (
         *CASES,
         Case([(0, 3)], dict(axes=(0,))),
@@ -130,7 +138,7 @@ class Sum(AxesOp):
 class SumTo(ReduceOp):
     """y = x summed over every axis along which y would be repeated to reach x. Undoes expand."""
 
-    name, entry, linear, over_batch = "sum_to", "sum", True, SUM
+    name, entry, linear, over_batch, summed = "sum_to", "sum", True, SUM, Sums
     to: Shape = ()
     cases = (
         Case([(2, 3, 4)], dict(to=(3, 1))),
@@ -170,7 +178,7 @@ class SumTo(ReduceOp):
 class Mean(AxesOp):
     """y[k] = 1/n sum_r x[k, r], n the number of r; a float always, NaN where n = 0."""
 
-    name, entry, linear = "mean", "sum", True
+    name, entry, linear, summed = "mean", "sum", True, Sums
     cases = (
         *CASES,
         Case([(3, 0)], dict(axes=(1,))),
@@ -195,12 +203,13 @@ class Mean(AxesOp):
         """dy[k]/dx[k, r] = 1/n for every r, so dx[k, r] = dy[k] / n."""
         return (self.spread(F, F.div(dy, constant(max(self.terms(x.shape), 1), dy)), x),)
 
+    def divisor(self, x):
+        return float(self.terms(x))
+
     def launch(self, device, inputs, outputs):
         (x,) = inputs
         over = self.over(x.shape)
-        return reduction(
-            device, "sum", x, over, outputs[0].dtype, DIVIDE, float(self.terms(x.shape))
-        )
+        return reduction(device, "sum", x, over, outputs[0].dtype, DIVIDE, self.divisor(x.shape))
 
 
 @dataclass(frozen=True, eq=False)
