@@ -106,8 +106,8 @@ class Chain(Op):
 
 
 def chain(count: int, links: Sequence[tuple[Op, tuple[int, ...]]]) -> Chain:
-    """The chain of some ops: see Link. None of them is a chain."""
+    """The chain of some ops: see Link."""
     return Chain(count, [Link(op, tuple(sources)) for op, sources in links])
 
 
-Elementwise.joins = staticmethod(chain)
+Chain.joins = Elementwise.joins = staticmethod(chain)

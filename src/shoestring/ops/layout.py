@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand
-from ..ir import Op, Shape
+from ..ir import Node, Op, Shape
 
 Index = tuple[tuple[int, int, int], ...]  # (start, stop, step) per axis, as in range()
 Axes = list[tuple[int, ...]]  # (size, stride in one array, in another, ...)
@@ -203,3 +204,11 @@ def kept_block(x: Shape, over: Sequence[int]) -> tuple[int, int, int] | None:
     if any(k in over and x[k] != 1 for k in range(first, end)) or 0 in x:
         return None
     return math.prod(x[:first]), math.prod(x[first:end]), math.prod(x[end:])
+
+
+def halves(F: Any, x: Node) -> tuple[Node, Node | None]:
+    """(x[..., :2m] as [..., m, 2]; the last element if there is an odd one), over the last axis."""
+    *kept, n = x.shape
+    front = [(0, k, 1) for k in kept]
+    pairs = F.reshape(F.slice(x, index=(*front, (0, n - n % 2, 1))), to=(*kept, n // 2, 2))
+    return pairs, F.slice(x, index=(*front, (n - 1, n, 1))) if n % 2 else None

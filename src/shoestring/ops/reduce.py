@@ -23,7 +23,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
-from .layout import kept_block, reduction, resolve
+from .layout import halves, kept_block, reduction, resolve
 from .prologue import Prologue
 from .reduce_program import Sums
 
@@ -398,11 +398,3 @@ class Min(ExtremeOp):
 def constant(value: float, like: Node) -> Node:
     """A number in the type of `like`, as an input of the plan."""
     return leaf(np.asarray(value, like.dtype), device=like.device)
-
-
-def halves(F: Any, x: Node) -> tuple[Node, Node | None]:
-    """(x[..., :2m] as [..., m, 2]; the last element if there is an odd one), over the last axis."""
-    *kept, n = x.shape
-    front = [(0, k, 1) for k in kept]
-    pairs = F.reshape(F.slice(x, index=(*front, (0, n - n % 2, 1))), to=(*kept, n // 2, 2))
-    return pairs, F.slice(x, index=(*front, (n - 1, n, 1))) if n % 2 else None
