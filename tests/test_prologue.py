@@ -276,5 +276,49 @@ def test_a_wrong_program_in_a_sum_is_refused():
             native.Program([("sum", places, bad, list(kernel.reals))])
 
 
+def network(shape):
+    """Three steps of conv, batch norm, ReLU and pooling: losses, the plan."""
+    ss.seed(0)
+    rng = np.random.default_rng(0)
+    model = ss.Sequential(
+        ss.Conv2D(shape[1], 8, 3, padding=1, bias=False),
+        ss.BatchNorm2D(8),
+        ss.ReLU(),
+        ss.MaxPool2D(3, stride=2, padding=1),
+        ss.Flatten(),
+        ss.Linear(8 * 10 * 10, 3),
+    )
+    optimizer = ss.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    @ss.compile
+    def step(x, y):
+        loss = ss.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    x = ss.tensor(rng.normal(size=shape).astype(np.float32))
+    y = ss.tensor(np.arange(shape[0]) % 3)
+    losses = [step(x, y).item() for _ in range(3)]
+    (plan,) = step.plans()
+    return losses, plan
+
+
+def test_batch_norm_and_relu_before_pooling_leave_nothing_in_memory():
+    def train():
+        return network((4, 2, 20, 20))
+
+    fused, apart = run(True, train), run(False, train)
+    np.testing.assert_allclose(fused[0], apart[0], rtol=1e-4)  # sums in another order
+
+    def large(plan):
+        return sum(o.size == 4 * 8 * 20 * 20 for s in plan.steps for o in s.outputs)
+
+    assert large(fused[1]) == 2  # the convolution's result, and its gradient
+    assert large(apart[1]) > 8
+    assert sum(s.op.name.startswith("max_pool2d_grad+") for s in fused[1].steps) == 2
+
+
 def test_fusing_can_be_switched_off():
     assert all(p in pipeline.PASSES for p in pipeline.FUSING)

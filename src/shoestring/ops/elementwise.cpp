@@ -118,16 +118,26 @@ const char* prologue_complaint(const Counts& c, int64_t at, int64_t own, int64_t
     return p.outputs == 1 ? nullptr : "the program gives more than the kernel's first input";
 }
 
-// dst[j] = the input's elements start .. start + n - 1 in the order of the index space.
+// A place in the index space: one index per axis.
+struct Place {
+    int64_t index[kAxes];
+    Place(const Program& p, int64_t at) {
+        for (int64_t d = p.rank - 1; d >= 0; --d) {
+            index[d] = at % p.shape[d];
+            at /= p.shape[d];
+        }
+    }
+};
+
+// dst[j] = the input's elements from `start` on, n of them, in the order of the index space.
 template <class T>
-static void gather(const T* base, const Program& p, const int64_t* strides, int64_t start,
+static void gather(const T* base, const Program& p, const int64_t* strides, const Place& start,
                    int64_t n, T* dst) {
     const int64_t last = p.rank - 1, row = p.shape[last], step = strides[last];
-    int64_t index[kAxes], rest = start;
+    int64_t index[kAxes];
     const T* line = base;  // the current row's first element
-    for (int64_t d = last; d >= 0; --d) {
-        index[d] = rest % p.shape[d];
-        rest /= p.shape[d];
+    for (int64_t d = 0; d <= last; ++d) {
+        index[d] = start.index[d];
         if (d < last) line += index[d] * strides[d];
     }
     for (int64_t column = index[last]; n > 0; column = 0) {
@@ -155,8 +165,8 @@ static void gather(const T* base, const Program& p, const int64_t* strides, int6
 typedef uint32_t word __attribute__((may_alias));
 typedef uint64_t long_word __attribute__((may_alias));
 
-static void gather_bytes(const char* base, const Program& p, const int64_t* input, int64_t start,
-                         int64_t n, char* slot) {
+static void gather_bytes(const char* base, const Program& p, const int64_t* input,
+                         const Place& start, int64_t n, char* slot) {
     const int64_t* strides = input + 2;
     if (input[0] == 4)
         gather(reinterpret_cast<const word*>(base), p, strides, start, n,
@@ -190,7 +200,7 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
     for (int64_t k = 0; k < p.inputs; ++k) {
         const int64_t* in = p.input + k * (2 + p.rank);
         if (in[1] < 0 || !is_scalar(p, in + 2)) continue;
-        gather_bytes(static_cast<const char*>(a.buffers[k]), p, in, start, most, slot(in[1]));
+        gather_bytes(static_cast<const char*>(a.buffers[k]), p, in, Place(p, 0), most, slot(in[1]));
         values[k] = slot(in[1]);
         filled[k] = true;
     }
@@ -201,6 +211,7 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
     }
     for (int64_t at = start; at < end; at += p.block) {
         const int64_t n = end - at < p.block ? end - at : p.block;
+        const Place place(p, at);
         for (int64_t k = 0; k < p.inputs; ++k) {
             if (filled[k]) continue;
             const int64_t* in = p.input + k * (2 + p.rank);
@@ -208,7 +219,7 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
             if (in[1] < 0) {
                 values[k] = base + at * in[0];
             } else {
-                gather_bytes(base, p, in, at, n, slot(in[1]));
+                gather_bytes(base, p, in, place, n, slot(in[1]));
                 values[k] = slot(in[1]);
             }
         }

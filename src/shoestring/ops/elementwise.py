@@ -41,6 +41,14 @@ def rectified(x):
     return np.where((x > 0) | np.isnan(x), x, 0)
 
 
+def against(F, dy, scale, mean):
+    """-dy scale. Where several x have one mean and one scale their dy are summed first: it is the
+    sum that shift needs too."""
+    if scale.shape == mean.shape != dy.shape:
+        dy = F.sum_to(dy, to=mean.shape)
+    return F.neg(F.mul(dy, scale))
+
+
 def density(F, x):
     """e^(-x^2/2) / sqrt(2 pi), that of the normal distribution."""
     power = F.exp(F.affine(F.mul(x, x), scale=-0.5))
@@ -75,7 +83,7 @@ row("scale_shift", "x mean scale shift", "y = (x - mean) scale + shift",
     lambda x, mean, scale, shift: (x - mean) * scale + shift, "(x - mean) * scale + shift",
     "dy/dx = scale, dy/dmean = -scale, dy/dscale = x - mean, dy/dshift = 1",
     lambda F, dy, y, x, mean, scale, shift: F.mul(dy, scale),
-    lambda F, dy, y, x, mean, scale, shift: F.neg(F.mul(dy, scale)),
+    lambda F, dy, y, x, mean, scale, shift: against(F, dy, scale, mean),
     lambda F, dy, y, x, mean, scale, shift: F.mul(dy, F.sub(x, mean)),
     lambda F, dy, y, x, mean, scale, shift: dy, types=REAL)
 

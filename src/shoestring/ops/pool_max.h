@@ -132,10 +132,11 @@ template <>
 struct Places<uint8_t> {
     int16_t rows[256] = {}, columns[256] = {};
     explicit Places(const Window& w) {
-        for (int64_t code = 0; code < w.kh * w.kw; ++code) {
-            rows[code] = static_cast<int16_t>(code / w.kw);
-            columns[code] = static_cast<int16_t>(code % w.kw);
-        }
+        for (int64_t r = 0, code = 0; r < w.kh; ++r)
+            for (int64_t s = 0; s < w.kw; ++s, ++code) {
+                rows[code] = static_cast<int16_t>(r);
+                columns[code] = static_cast<int16_t>(s);
+            }
     }
     int64_t row(uint8_t code) const { return rows[code]; }
     int64_t column(uint8_t code) const { return columns[code]; }
@@ -149,6 +150,7 @@ void unpooled(const Window& w, const Places<T>& places, const float* dy, const T
     const int64_t first = start / w.W, last = (start + n - 1) / w.W;
     const int64_t from = first + w.ph < w.kh ? 0 : (first + w.ph - w.kh) / w.sh + 1,
                   to = least(w.P, (last + w.ph) / w.sh + 1);
+    float elsewhere = 0.0f;
     for (int64_t i = 0; i < n; ++i) dx[i] = 0.0f;
     for (int64_t p = from; p < to; ++p) {
         const float* d = dy + p * w.Q;
@@ -157,9 +159,9 @@ void unpooled(const Window& w, const Places<T>& places, const float* dy, const T
         for (int64_t q = 0, left = -w.pw; q < w.Q; ++q, left += w.sw) {
             const int64_t column = left + places.column(at[q]);
             const int64_t i = corner + places.row(at[q]) * w.W + column;
-            if (static_cast<uint64_t>(i) < static_cast<uint64_t>(n) &&
-                static_cast<uint64_t>(column) < static_cast<uint64_t>(w.W))
-                dx[i] += d[q];
+            const bool here = (static_cast<uint64_t>(i) < static_cast<uint64_t>(n)) &
+                              (static_cast<uint64_t>(column) < static_cast<uint64_t>(w.W));
+            *(here ? dx + i : &elsewhere) += d[q];  // no branch: nobody could foretell it
         }
     }
 }
