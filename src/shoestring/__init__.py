@@ -26,7 +26,13 @@ from .tensor import Tensor, no_grad
 from .variable import Parameter, Variable, tensor
 
 __version__ = "0.1.0"
-_switches = config.load()
+try:
+    _switches = config.load()
+except errors.ConfigError as problem:
+    from .cli import end_command
+
+    end_command(problem)  # the command line shows no traceback
+    raise
 runtime.session.check = _switches["CHECK"]
 if _switches["MEMORY_LIMIT"]:
     memory_limit(_switches["MEMORY_LIMIT"])

@@ -338,7 +338,7 @@ def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
         or dtype is None
         or array.dtype.name not in open_device(device).floats
     ):
-        array = array.astype(float32)
+        array = array.astype(float32, copy=False)
     elif array.dtype.name in ("int8", "int16", "uint16", "uint32", "uint64"):
         array = array.astype("int64" if array.dtype.itemsize > 2 else "int32")
     if array.dtype not in DTYPES:

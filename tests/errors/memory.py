@@ -4,6 +4,7 @@ import numpy as np
 
 import shoestring as ss
 from shoestring.backends.device import device
+from shoestring.cli.plan import TrainingPlans, refuse
 
 
 def limited(more):
@@ -22,7 +23,34 @@ def no_room_for_a_tensor():
         ss.tensor(np.ones((100, 100), np.float32))
 
 
+def run_an_outline():
+    with ss.runtime.outlined():
+        (ss.ones(2) + 1).numpy()
+
+
+class Asked:
+    network, batch, image, width, depth, classes = "mlp", 4, None, 0.5, None, 3
+
+
+def plan_too_large():
+    with ss.runtime.outlined():
+        smallest = TrainingPlans("mlp", width=0.5, classes=3).plan(4).options.smallest()
+    refuse(Asked, 10**6, smallest, 2)
+
+
 TRIGGERS = {
+    "launch/outline.run": (
+        run_an_outline,
+        ["a value was asked of an outline of cpu", "outside `with outlined()`"],
+    ),
+    "launch/plan.memory": (
+        plan_too_large,
+        [
+            "mlp with a batch of 4 does not fit into 1.0 MiB (1,000,000 bytes)",
+            "the largest batch that fits is 2",
+            "shoestring plan mlp --batch 2 --width 0.5 --classes 3 --memory 1000000",
+        ],
+    ),
     "launch/memory.budget": (
         no_plan_fits,
         ["no plan fits the memory limit of", "there before the plan:", 'ss.memory_limit("'],

@@ -24,10 +24,11 @@ RELEASE: list[Callable[[Device], None]] = []  # each gives back memory that a de
 
 class Device:
     """name: how users spell it, "cpu". kernels: whether it runs launches itself (else every op runs
-    its reference)."""
+    its reference). keeps_values: False for an outline, which only plans (see outline.py)."""
 
     name = ""
     kernels = False
+    keeps_values = True
     floats = ("float32",)
     limit: int | None = None  # bytes that all allocations of a device may take together
 

@@ -12,10 +12,12 @@ fan_in: how many inputs one output sums over, [out, in, ...] -> in * ...; fan_ou
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from .. import runtime
+from ..backends.device import device as open_device
 from ..errors import fail
 
 
@@ -40,23 +42,37 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+def normal(shape: tuple[int, ...], std: float) -> np.ndarray:
+    return drawn(shape, lambda: generator().standard_normal(shape) * std)
+
+
+def uniform(shape: tuple[int, ...], bound: float) -> np.ndarray:
+    return drawn(shape, lambda: generator().uniform(-bound, bound, shape))
+
+
+def drawn(shape: tuple[int, ...], draw: Callable[[], np.ndarray]) -> np.ndarray:
+    """float32 of `shape`. A device in outline keeps no values, so none are drawn for it, and no
+    memory is asked for."""
+    if not open_device(runtime.default_device()).keeps_values:
+        return np.broadcast_to(np.zeros((), np.float32), shape)
+    return draw().astype(np.float32)
+
+
 def kaiming_normal(shape: tuple[int, ...]) -> np.ndarray:
     """float32 of `shape`, normal with std sqrt(2 / fan_in)."""
-    return (generator().standard_normal(shape) * math.sqrt(2 / fans(shape)[0])).astype(np.float32)
+    return normal(shape, math.sqrt(2 / fans(shape)[0]))
 
 
 def kaiming_uniform(shape: tuple[int, ...]) -> np.ndarray:
     """float32 of `shape`, uniform with the variance of kaiming_normal."""
-    bound = math.sqrt(6 / fans(shape)[0])
-    return generator().uniform(-bound, bound, shape).astype(np.float32)
+    return uniform(shape, math.sqrt(6 / fans(shape)[0]))
 
 
 def xavier_normal(shape: tuple[int, ...]) -> np.ndarray:
     """float32 of `shape`, normal with std sqrt(2 / (fan_in + fan_out))."""
-    return (generator().standard_normal(shape) * math.sqrt(2 / sum(fans(shape)))).astype(np.float32)
+    return normal(shape, math.sqrt(2 / sum(fans(shape))))
 
 
 def xavier_uniform(shape: tuple[int, ...]) -> np.ndarray:
     """float32 of `shape`, uniform with the variance of xavier_normal."""
-    bound = math.sqrt(6 / sum(fans(shape)))
-    return generator().uniform(-bound, bound, shape).astype(np.float32)
+    return uniform(shape, math.sqrt(6 / sum(fans(shape))))

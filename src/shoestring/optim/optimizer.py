@@ -123,7 +123,8 @@ class Optimizer:
         device = p.node.device
         if name not in slots or slots[name].node.device != device:
             old = slots.get(name)
-            value = np.zeros(p.node.shape, p.node.dtype) if old is None else np.array(old.home)
+            zeros = np.broadcast_to(np.zeros((), p.node.dtype), p.node.shape)
+            value = zeros if old is None else np.array(old.home)
             slots[name] = State(
                 f"{name} of {p.name}", open_device(device).upload(value), device=device
             )

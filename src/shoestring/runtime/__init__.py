@@ -7,6 +7,7 @@ from .executor import arena_bytes, release_arena
 from .flush import compact, flush, guarded, settle_pending
 from .guard import Uninterrupted
 from .limits import MemoryLimit, memory_limit, read_limit
+from .outline import outlined
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
 from .state import State, add_gradients, assign
 
@@ -28,6 +29,7 @@ __all__ = [
     "flush",
     "guarded",
     "memory_limit",
+    "outlined",
     "random",
     "read_limit",
     "release_arena",
