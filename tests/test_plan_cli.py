@@ -1,7 +1,9 @@
 """shoestring plan, and the outline of a device on which it plans."""
 
+import csv
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -294,3 +296,24 @@ def test_the_error_carries_its_numbers():
         refuse(Chosen, 1000, smallest, 0)
     assert caught.value.limit_bytes == 1000
     assert caught.value.floor_bytes == smallest.predicted_peak_bytes
+
+
+def test_the_benchmark_sweeps_limits_and_draws(tmp_path):
+    pytest.importorskip("matplotlib")
+    script = pathlib.Path(__file__).parent.parent / "benchmarks" / "memory.py"
+    chosen = ["--networks", "mnist_cnn", "--batches", "4", "--points", "4"]
+    done = subprocess.run(
+        [sys.executable, str(script), *chosen, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    with open(tmp_path / "memory.csv", newline="") as file:
+        free, *limited = csv.DictReader(file)
+    assert free["limit_bytes"] == "" and float(free["recompute_flops_ratio"]) == 0
+    peaks = [int(row["predicted_peak_bytes"]) for row in limited]
+    assert len(peaks) == 4 and peaks[0] == int(free["predicted_peak_bytes"])
+    assert peaks == sorted(peaks, reverse=True)
+    assert all(int(row["predicted_peak_bytes"]) <= int(row["limit_bytes"]) for row in limited)
+    assert int(limited[-1]["added_bytes"]) > 0 == int(limited[0]["added_bytes"])
+    assert (tmp_path / "memory.png").stat().st_size > 10_000
