@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoestring as ss
+from shoestring.backends.cpu import _native as native
 from shoestring.ir import OPS
 from shoestring.testing import run_launch
 
@@ -34,6 +35,17 @@ def ways(geometry):
 
 
 def check(geometry, x, rng):
+    """Kernels against references, with every instruction set."""
+    before = native.isa()
+    try:
+        for isa in native.isas():
+            native.set_isa(isa)
+            check_kernels(geometry, x, rng)
+    finally:
+        native.set_isa(before)
+
+
+def check_kernels(geometry, x, rng):
     largest = OPS["max_pool2d"](**geometry)
     y, position = largest.reference(x)
     found, place = run_launch(largest, [x])

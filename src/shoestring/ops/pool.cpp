@@ -5,7 +5,8 @@
 //   avg_pool2d_grad    buffers dy, dx                  dx += dy / count for every element of each
 //                      window
 //
-//   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad
+//   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad;
+//             avg_pool2d: then 0, or 1 and a program that computes x (see program.h)
 #include "pool.h"
 
 namespace shoestring {
@@ -19,8 +20,8 @@ int64_t extent(int64_t start, int64_t kernel, int64_t size, int64_t pad, bool pa
 }
 
 template <class Body>
-void each_mean(const Window& w, bool padded, Body body) {
-    for (int64_t p = 0; p < w.P; ++p)
+void each_mean(const Window& w, bool padded, int64_t p0, int64_t p1, Body body) {
+    for (int64_t p = p0; p < p1; ++p)
         for (int64_t q = 0; q < w.Q; ++q) {
             const int64_t top = w.top(p), left = w.left(q);
             const int64_t count =
@@ -30,19 +31,35 @@ void each_mean(const Window& w, bool padded, Body body) {
         }
 }
 
+// Rows p0 to p1 of results. x: the image's row `first`, and the rows after it; y: of one plane.
+void means(const Window& w, bool padded, const float* x, int64_t first, int64_t p0, int64_t p1,
+           float* y) {
+    each_mean(
+        w, padded, p0, p1,
+        [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
+            float total = 0.0f;
+            for (int64_t h = top; h < bottom; ++h)
+                for (int64_t j = left; j < right; ++j) total += x[(h - first) * w.W + j];
+            y[i] = total / count;
+        });
+}
+
+const char* complaint(const Counts& c) { return band_complaint(c, 13, 1); }
+
 void avg_pool2d(const Arguments& a) {
     const Window w = window(a.integers);
+    const bool padded = a.integers[11];
+    if (a.integers[12]) {
+        float* y = static_cast<float*>(a.buffers[Program(a.integers + 13).inputs]);
+        return each_band(a, w, 13, 1,
+                         [&](const float* x, int64_t first, int64_t plane, int64_t p0, int64_t p1) {
+                             means(w, padded, x, first, p0, p1, y + plane * w.P * w.Q);
+                         });
+    }
     each_plane(a.integers[0], w.P * w.Q * w.kh * w.kw, [&](int64_t plane) {
         const float* x = static_cast<const float*>(a.buffers[0]) + plane * w.H * w.W;
         float* y = static_cast<float*>(a.buffers[1]) + plane * w.P * w.Q;
-        each_mean(
-            w, a.integers[11],
-            [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
-                float total = 0.0f;
-                for (int64_t h = top; h < bottom; ++h)
-                    for (int64_t j = left; j < right; ++j) total += x[h * w.W + j];
-                y[i] = total / count;
-            });
+        means(w, padded, x, 0, 0, w.P, y);
     });
 }
 
@@ -53,7 +70,7 @@ void avg_pool2d_grad(const Arguments& a) {
         float* dx = static_cast<float*>(a.buffers[1]) + plane * w.H * w.W;
         for (int64_t i = 0; i < w.H * w.W; ++i) dx[i] = 0.0f;
         each_mean(
-            w, a.integers[11],
+            w, a.integers[11], 0, w.P,
             [&](int64_t i, int64_t top, int64_t bottom, int64_t left, int64_t right, float count) {
                 const float share = dy[i] / count;
                 for (int64_t h = top; h < bottom; ++h)
@@ -66,5 +83,7 @@ void avg_pool2d_grad(const Arguments& a) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(pool, {"avg_pool2d", shoestring::SHOESTRING_ISA::avg_pool2d},
+SHOESTRING_KERNELS(pool,
+                   {"avg_pool2d", shoestring::SHOESTRING_ISA::avg_pool2d,
+                    shoestring::SHOESTRING_ISA::complaint},
                    {"avg_pool2d_grad", shoestring::SHOESTRING_ISA::avg_pool2d_grad})

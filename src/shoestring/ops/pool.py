@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import Case, Cost, Op, Shape, batch_leads, promote_float
+from ..ir import Case, Cost, Op, Shape, Spec, batch_leads, promote_float
+from .prologue import Prologue
 
 Pair = tuple[int, int]
+BAND = 16_384  # elements of x that a kernel computes in scratch at a time
 
 
 class Pool(Op):
@@ -95,6 +97,12 @@ class Pool(Op):
             found *= stop - start if count_include_pad else min(stop, n) - max(start, 0)
         return found
 
+    def computed(self, maker: Op, count: int, x: Spec) -> Prologue | None:
+        """The op with rows of x computed as windows need them; where windows of two tasks share
+        rows, both compute them."""
+        fits = x.dtype == np.float32 and self.kernel[0] * x.shape[3] <= BAND
+        return Prologue(maker, self, count, x) if fits else None
+
     def numbers(self, x: Shape, y: Shape) -> tuple[int, ...]:
         """For kernels: planes, H, W, P, Q, kernel, stride, padding."""
         return (x[0] * x[1], x[2], x[3], y[2], y[3], *self.kernel, *self.stride, *self.padding)
@@ -108,10 +116,11 @@ class AvgPool(Pool):
     def dtype(self, x):
         return promote_float(x)
 
-    def run(self, entry: str, device, inputs, outputs, x: Shape, y: Shape):
+    def run(self, entry: str, device, inputs, x: Shape, y: Shape):
         if device != "cpu" or inputs[0].dtype != np.float32:
             return None
-        return Launch((Kernel(entry, (0, 1), (*self.numbers(x, y), int(self.count_include_pad))),))
+        numbers = (*self.numbers(x, y), int(self.count_include_pad), 0)
+        return Launch((Kernel(entry, (0, 1), numbers),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +162,10 @@ class AvgPool2D(AvgPool):
         return (F.avg_pool2d_grad(dy, x_shape=x.shape, **self.attributes()),)
 
     def launch(self, device, inputs, outputs):
-        return self.run("avg_pool2d", device, inputs, outputs, inputs[0].shape, outputs[0].shape)
+        return self.run("avg_pool2d", device, inputs, inputs[0].shape, outputs[0].shape)
+
+    def prologue(self, maker, count, x):
+        return self.computed(maker, count, x)
 
     def cost(self, x):
         y = math.prod(self.sizes(x))
@@ -205,7 +217,7 @@ class AvgPool2DGrad(AvgPool):
         return (F.avg_pool2d(g, **attributes),)
 
     def launch(self, device, inputs, outputs):
-        return self.run("avg_pool2d_grad", device, inputs, outputs, self.x_shape, inputs[0].shape)
+        return self.run("avg_pool2d_grad", device, inputs, self.x_shape, inputs[0].shape)
 
     def cost(self, dy):
         return Cost(

@@ -60,15 +60,7 @@ struct Max {
     }
 };
 
-constexpr int64_t kBand = 16384;
-
-const char* complaint(const Counts& c) {
-    if (c.integers < 13) return "max_pool2d needs its sizes";
-    if (!c.values[12]) return c.buffers == 3 ? nullptr : "max_pool2d needs three buffers";
-    const int64_t rows = c.values[1] * c.values[2] <= kBand ? 1 : c.values[5];
-    if (rows * c.values[2] > kBand) return "the rows of a window do not fit the scratch";
-    return prologue_complaint(c, 13, 2, 0);
-}
+const char* complaint(const Counts& c) { return band_complaint(c, 13, 2); }
 
 using Body = void (*)(const Arguments&, const Window&, int64_t plane);
 
@@ -78,31 +70,19 @@ void planes(const Arguments& a, Body bytes, Body words, int64_t work) {
     each_plane(a.integers[0], work, [&](int64_t plane) { body(a, w, plane); });
 }
 
-// x is computed in scratch, a band of rows (or several planes) at a time.
+// The same where a program computes x.
 template <class T>
 void max_of_program(const Arguments& a, const Window& w) {
-    const Program program(a.integers + 13);
-    float* y = static_cast<float*>(a.buffers[program.inputs]);
-    T* position = static_cast<T*>(a.buffers[program.inputs + 1]);
-    const int64_t planes = a.integers[0], size = w.H * w.W;
-    const int64_t group = most(1, least(kBand / size, 16384 / most(1, w.P * w.Q * w.kh * w.kw)));
-    const int64_t rows = size <= kBand ? w.P : (kBand / w.W - w.kh) / w.sh + 1;
-    const int64_t bands = (w.P + rows - 1) / rows, groups = (planes + group - 1) / group;
-    parallel_for(groups * bands, [&](int64_t task) {
-        alignas(64) float x[kBand];
-        Prologue prologue(a, a.integers + 13, 2, 0);
-        const int64_t from = task / bands * group, to = least(planes, from + group);
-        const int64_t p0 = task % bands * rows, p1 = least(w.P, p0 + rows);
-        const int64_t first = size <= kBand ? 0 : most(w.top(p0), 0),
-                      last = size <= kBand ? w.H : least(w.top(p1 - 1) + w.kh, w.H);
-        const int64_t start = from * size + first * w.W, end = (to - 1) * size + last * w.W;
-        prologue.run(start, end, x);
-        for (int64_t plane = from; plane < to; ++plane)
-            for (int64_t p = p0; p < p1; ++p) {
-                const int64_t row = (plane * w.P + p) * w.Q;
-                max_pooled(w, x + (plane - from) * size, first, p, y + row, position + row);
-            }
-    });
+    const int64_t inputs = Program(a.integers + 13).inputs;
+    float* y = static_cast<float*>(a.buffers[inputs]);
+    T* position = static_cast<T*>(a.buffers[inputs + 1]);
+    each_band(a, w, 13, 2,
+              [&](const float* x, int64_t first, int64_t plane, int64_t p0, int64_t p1) {
+                  for (int64_t p = p0; p < p1; ++p) {
+                      const int64_t row = (plane * w.P + p) * w.Q;
+                      max_pooled(w, x, first, p, y + row, position + row);
+                  }
+              });
 }
 
 void max_pool2d(const Arguments& a) {

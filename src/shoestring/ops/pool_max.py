@@ -22,9 +22,6 @@ from ..backends import Kernel, Launch
 from ..ir import Case, Cost, Shape, int32, int64, uint8
 from .generated import ReadsGenerated
 from .pool import Pair, Pool
-from .prologue import Prologue
-
-BAND = 16_384  # elements of x that the kernel computes in scratch at a time
 
 
 class MaxPool(Pool):
@@ -115,11 +112,7 @@ class MaxPool2D(MaxPool):
         return Launch((kernel._replace(integers=(*kernel.integers, 0)),))
 
     def prologue(self, maker, count, x):
-        """Rows of x are computed as windows need them; where windows of two tasks share rows, both
-        compute them."""
-        if x.dtype != np.float32 or self.kernel[0] * x.shape[3] > BAND:
-            return None
-        return Prologue(maker, self, count, x)
+        return self.computed(maker, count, x)
 
     def cost(self, x):
         y = math.prod(self.sizes(x))
