@@ -128,8 +128,10 @@ class TrainingPlans:
         """The largest batch that fits into `limit` bytes, 0 if none does; `batch`: where to begin.
 
         The floor is nearly a straight line over the batch, so a few guesses from its last two
-        points find the answer and the neighbour that proves it; else doubling and halving do."""
-        before, here = (0, self.plan(batch).resident_bytes), (batch, self.floor(batch))
+        points find the answer and the neighbour that proves it; else doubling and halving do. What
+        to compute again is searched for at `batch` only, and tried on the others."""
+        start = self.plan(batch)
+        before, here = (0, start.resident_bytes), (batch, start.floor_bytes)
         low, high = 0, None
         for probe in itertools.count(1):
             if here[1] <= limit:
@@ -145,16 +147,18 @@ class TrainingPlans:
                 guess = 2 * low if high is None else (low + high) // 2
             guess = max(guess, low + 1)
             guess = guess if high is None else min(guess, high - 1)
-            before, here = here, (guess, self.floor(guess))
+            before, here = here, (guess, self.floor(guess, start))
         return low
 
-    def floor(self, batch: int) -> int:
-        """The fewest bytes that a step needs. A batch too small for its layers (a BatchNorm of one
-        value per channel) counts as one that fits."""
+    def floor(self, batch: int, like: Plan) -> int:
+        """The fewest bytes that a step needs with the choices found for `like`. A batch too small
+        for its layers (a BatchNorm of one value per channel) counts as one that fits."""
         try:
-            return self.plan(batch).floor_bytes
+            plan = self.plan(batch)
         except ShapeError:
             return 0
+        plan.options.adopt(like.options)
+        return plan.floor_bytes
 
 
 def nothing(shape: tuple[int, ...], dtype: str) -> Any:

@@ -33,6 +33,22 @@ class Options:
             self.found = frontier(timeline(self.draft, set(self.plans[0].bases)))
         return self.found
 
+    def adopt(self, other: Options) -> None:
+        """Take the list of `other`, measured anew, instead of searching for one: for the same steps
+        with other sizes, such as those of another batch. Where the steps differ nothing changes."""
+        mine, theirs = (timeline(o.draft, set(o.plans[0].bases)) for o in (self, other))
+        same = (mine.reads, mine.writes, mine.pure) == (theirs.reads, theirs.writes, theirs.pure)
+        if self.found is not None or not same:
+            return
+        found = []
+        for point in other.points():
+            peak, added = max(mine.live(point.runs), default=0), mine.added(point.runs)
+            found.append((added, peak, len(found), point.runs))
+        self.found = []
+        for added, peak, _, runs in sorted(found, key=lambda p: p[:3]):
+            if not self.found or peak < self.found[-1].peak:
+                self.found.append(Point(peak, added, runs))
+
     def plan(self, k: int) -> Plan:
         """The plan of the k-th point."""
         if k not in self.plans:
