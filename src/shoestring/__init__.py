@@ -3,7 +3,7 @@
 import shoestring as ss
 """
 
-from . import config, data, errors, io, models, nn, ops, optim, runtime, testing
+from . import backends, config, data, errors, io, models, nn, ops, optim, runtime, testing
 from .data import DataLoader
 from .errors import ShoestringError
 from .functions import *  # noqa: F403
@@ -17,6 +17,8 @@ from .runtime import (
     debug,
     default_device,
     memory_limit,
+    memory_report,
+    memory_stats,
     reset_stats,
     set_threads,
     stats,
@@ -34,6 +36,7 @@ except errors.ConfigError as problem:
     end_command(problem)  # the command line shows no traceback
     raise
 runtime.session.check = _switches["CHECK"]
+backends.memory_log.enabled = _switches["LOG_MEMORY"]
 if _switches["MEMORY_LIMIT"]:
     memory_limit(_switches["MEMORY_LIMIT"])
 __all__ = [
@@ -60,6 +63,8 @@ __all__ = [
     "io",
     "load",
     "memory_limit",
+    "memory_report",
+    "memory_stats",
     "models",
     "nn",
     "no_grad",

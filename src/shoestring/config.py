@@ -76,7 +76,11 @@ SWITCHES = (
         "where downloads are kept; default: the system's place for caches",
     ),
     Switch(
-        "CHECK", "0 or 1", False, yes_or_no, "verify the graph after every pass of the compiler"
+        "CHECK",
+        "0 or 1",
+        False,
+        yes_or_no,
+        "verify the graph after every pass of the compiler, and every plan",
     ),
     Switch(
         "MEMORY_LIMIT",
@@ -86,7 +90,13 @@ SWITCHES = (
         "a budget for everything that is allocated on a device; auto: what is free, less a tenth",
     ),
     Switch("DEBUG", "1 to 4", "", str, "print plans and launches as they are made", True),
-    Switch("LOG_MEMORY", "0 or 1", "", str, "print every allocation", True),
+    Switch(
+        "LOG_MEMORY",
+        "0 or 1",
+        False,
+        yes_or_no,
+        "a line on stderr for every allocation and release, and for what lies in a plan's arena",
+    ),
     Switch("TUNE", "0 or 1", "", str, "choose among a kernel's variants by measuring", True),
 )
 

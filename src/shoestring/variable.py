@@ -41,7 +41,9 @@ class Variable(Tensor):
         device = device or (value.device if isinstance(value, Tensor) else default_device())
         value = value.numpy() if isinstance(value, Tensor) else value
         array = as_data(value, dtype, device)
-        self.state = State(name, open_device(device).upload(array), requires_grad, device)
+        home = open_device(device).upload(array, name)
+        kind = "parameters" if isinstance(self, Parameter) else ""  # also while it is frozen
+        self.state = State(name, home, requires_grad, device, kind)
 
     @property
     def node(self) -> Node:  # type: ignore[override]
@@ -63,7 +65,9 @@ class Variable(Tensor):
         self.state.needs_grad = needs
         session.structure += 1  # compiled steps were traced for the other case
         self.state.grad = self.state.grad or (
-            State(f"{self.state.name}.grad", device=self.device) if needs else None
+            State(f"{self.state.name}.grad", device=self.device, kind="gradients")
+            if needs
+            else None
         )
         self.state.node = self.state.leaf = leaf(
             self.state.home, self.state, needs_grad=needs, device=self.device
@@ -114,19 +118,19 @@ class Variable(Tensor):
             value, state = self.numpy(), self.state
             if state.grad is not None:
                 state.grad.clear()
-            state.home = open_device(device).upload(value)
+            state.home = open_device(device).upload(value, self.name)
             state.node = state.leaf = leaf(
                 state.home, state, needs_grad=state.needs_grad, device=device
             )
 
     def realize(self) -> np.ndarray:
-        if session.trace is not None or runtime.DIRTY:
-            runtime.flush()
-        return self.state.home.copy()
+        return open_device(self.device).upload(self.numpy(), self.name)
 
     def numpy(self) -> np.ndarray:
         """A snapshot: a copy of the value now."""
-        return self.realize()
+        if session.trace is not None or runtime.DIRTY:
+            runtime.flush()
+        return self.state.home.copy()
 
     def data_ptr(self) -> int:
         """Address of the home, which never changes."""

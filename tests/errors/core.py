@@ -6,6 +6,7 @@ import shoestring as ss
 from shoestring import runtime
 from shoestring.backends.device import device
 from shoestring.compile.verify import require
+from shoestring.compile.verify_plan import require as require_plan
 from shoestring.ir import F, Op, leaf
 from shoestring.runtime.compiled import Record
 from shoestring.runtime.flush import flush_device
@@ -153,6 +154,10 @@ TRIGGERS = {
     "compile/verify.draft": (
         lambda: require(False, "place", "a step is missing"),
         ["after `place`", "bug in a pass"],
+    ),
+    "compile/verify.plan": (
+        lambda: require_plan(False, "step 3, add", "it reads value 7, overwritten by 2"),
+        ["wrong at step 3, add: it reads value 7", "bug in a pass"],
     ),
     "data/check_finite.value": (finite, ["the ratio is NaN at position 1", "clip_grad_norm_"]),
     "data/check_index.range": (

@@ -1,5 +1,7 @@
 """Messages about memory limits."""
 
+import gc
+
 import numpy as np
 
 import shoestring as ss
@@ -9,6 +11,7 @@ from shoestring.cli.plan import TrainingPlans, refuse
 
 def limited(more):
     ss.runtime.release_arena("cpu")
+    gc.collect()
     return ss.memory_limit(device("cpu").allocated_bytes() + more)
 
 
@@ -58,6 +61,10 @@ TRIGGERS = {
     "launch/memory.limit": (
         no_room_for_a_tensor,
         ["40,000 bytes more would exceed the memory limit", 'ss.memory_limit("'],
+    ),
+    "value/memory_report.plan": (
+        lambda: ss.memory_report(ss.compile(lambda x: x)),
+        ["memory_report: the step has no plan yet", "call the step first, or step.plan(x)"],
     ),
     "value/memory_limit.size": (
         lambda: ss.memory_limit("2 apples"),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DeviceError, MemoryBudgetError, fail, nearest
+from . import memory_log
 
 DEVICES: dict[str, Device] = {}
 FACTORIES: dict[str, Callable[[], Device]] = {}
@@ -57,8 +58,10 @@ class Device:
     def reset_peak(self) -> None:
         raise NotImplementedError
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """An array of this device with undefined contents."""
+    def empty(
+        self, shape: tuple[int, ...], dtype: np.dtype, what: str = "tensor", layer: Any = ""
+    ) -> np.ndarray:
+        """An array of this device with undefined contents. what, layer: for the memory log."""
         nbytes = dtype.itemsize
         for n in shape:
             nbytes *= n
@@ -66,11 +69,18 @@ class Device:
             return np.empty(shape, dtype)
         if self.limit is not None and self.allocated_bytes() + nbytes > self.limit:
             self.make_room(nbytes)
-        return np.ndarray(shape, dtype, self.buffer(nbytes))
+        return np.ndarray(shape, dtype, self.allocate(nbytes, what, layer))
 
-    def upload(self, array: np.ndarray) -> np.ndarray:
-        """A copy of host data on this device."""
-        copy = self.empty(array.shape, array.dtype)
+    def allocate(self, nbytes: int, what: str, layer: Any = "") -> np.ndarray:
+        """buffer(), written to the memory log if that is on."""
+        memory = self.buffer(nbytes)
+        if memory_log.enabled:
+            memory_log.allocated(self, memory, what, layer)
+        return memory
+
+    def upload(self, array: np.ndarray, what: str = "tensor") -> np.ndarray:
+        """A copy of host data on this device. what: for the memory log."""
+        copy = self.empty(array.shape, array.dtype, what)
         copy[...] = array
         return copy
 

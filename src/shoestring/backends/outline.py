@@ -29,6 +29,7 @@ class Outline:
     """What a realized value shows of itself, without the value."""
 
     flags = Flags()
+    base = None  # no memory
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
@@ -56,10 +57,12 @@ class OutlinedDevice(Device):
         """Where a real device runs a program: an error."""
         self.refuse()
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    def empty(
+        self, shape: tuple[int, ...], dtype: np.dtype, what: str = "", layer: Any = ""
+    ) -> Any:
         return Outline(shape, dtype)
 
-    def upload(self, array: np.ndarray) -> Any:
+    def upload(self, array: np.ndarray, what: str = "") -> Any:
         return Outline(array.shape, array.dtype)
 
     def allocated_bytes(self) -> int:

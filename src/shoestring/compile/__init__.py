@@ -10,5 +10,6 @@ from .graph import Graph
 from .memory import assign_offsets
 from .pipeline import plan
 from .plan import Plan, Step
+from .report import MemoryReport
 
-__all__ = ["Draft", "Graph", "Plan", "Step", "assign_offsets", "plan"]
+__all__ = ["Draft", "Graph", "MemoryReport", "Plan", "Step", "assign_offsets", "plan"]

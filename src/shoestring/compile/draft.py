@@ -10,6 +10,7 @@ outputs     positions whose values leave the plan;  same: a position that simpli
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
 repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
+labels      leaves and stores of states -> (kind, name), for reports
 strides     leaves that are not contiguous -> strides in elements
 """
 
@@ -32,10 +33,13 @@ class Draft:
         self.homes, self.numbers, self.strides = set(), set(), {}
         self.leaves, self.outputs = list(graph.leaves), list(outputs)
         self.stores = dict(graph.stores)
+        self.labels: dict[int, tuple[str, str]] = {}
         self.same: dict[int, int] = {}
         self.repeated: set[int] = set()
         owner: tuple[int, Node] | None = None
         for position, node in enumerate(graph.nodes):
+            if node is not None and node.state is not None:
+                self.labels[position] = node.state.kind, str(node.state.name)
             if node is None or (type(node.op) is Output and node.value is None):
                 assert owner is not None  # an output stands right after its node
                 first, source = owner

@@ -11,19 +11,19 @@ from ..errors import fail
 from ..ir import Op
 from .budget import Options
 from .draft import Draft, copy_op
-from .fuse import fuse
+from .fuse import behind, fuse
 from .generate import generate
 from .graph import Graph
 from .memory import Interval, assign_offsets, rounded
 from .place import place, row_major
-from .plan import ARENA, Plan, Step, Tenant
+from .plan import ARENA, RECORD_BYTES, Plan, Step, Tenant
 from .prologue import prologue
 from .repeat import may_take
 from .schedule import schedule, written
 from .simplify import simplify
 from .verify import verify
+from .verify_plan import verify_plan
 
-RECORD_BYTES = 16
 PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, prologue, generate, place, schedule)
 FUSING = (fuse, prologue, generate)
 
@@ -35,12 +35,14 @@ def plan(
     has: Callable[[str], bool],
     check: bool = False,
     fused: bool = True,
+    reuse: bool = True,
     room: int | None = None,
 ) -> Plan:
     """The plan that computes `outputs` and the graph's stores on `device`.
 
     has    tells whether the device has a kernel of some name
-    check  verify the draft after every pass;  fused: join elementwise ops
+    check  verify the draft after every pass, and every plan;  fused: join elementwise ops
+    reuse  let buffers that are not needed at the same time have the same memory
     room   bytes that arena and results may take together; None: as many as they need. If no plan
            is small enough the smallest is returned
     """
@@ -52,18 +54,31 @@ def plan(
         if check:
             verify(draft, run.__name__)
     draft.launches = {i: kernels_of(draft, i, device, has) for i in draft.order}
-    options = Options(draft, lambda changed: lower(changed, outputs, device, has))
+
+    def lowered(changed: Draft) -> Plan:
+        found = lower(changed, outputs, device, has, reuse)
+        if check:
+            verify_plan(found)
+        return found
+
+    options = Options(draft, lowered)
     return options.within(room) or options.smallest()
 
 
-def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], bool]) -> Plan:
+def lower(
+    draft: Draft,
+    asked: Sequence[int],
+    device: str,
+    has: Callable[[str], bool],
+    reuse: bool = True,
+) -> Plan:
     """Steps with addresses: bases for what outlives the plan, arena offsets for the rest."""
     external = outliving(draft)
     bases = bases_of(draft)
     steps = [make_step(draft, i) for i in draft.order]
     end = len(steps)
     first, last = lifetimes(draft, bases)
-    owner = shared(draft, first, last)
+    owner = shared(draft, first, last) if reuse else {r: r for r in first}
     owners = [r for r in first if owner[r] == r]
     buffers = [Interval(draft.specs[r].nbytes, first[r], last[r]) for r in owners]
     names = [("value", r) for r in owners]
@@ -74,7 +89,8 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
         if step.op.kind == "check":
             buffers.append(Interval(RECORD_BYTES, k, end))
             names.append(("record", i))
-    layout = assign_offsets(buffers)
+    lives = buffers if reuse else [Interval(b.nbytes, 0, end) for b in buffers]
+    layout = assign_offsets(lives)
     tenants = [
         Tenant(what, i, rounded(b.nbytes), b.first, b.last, offset)
         for (what, i), b, offset in zip(names, buffers, layout.offsets, strict=True)
@@ -117,9 +133,23 @@ def lower(draft: Draft, asked: Sequence[int], device: str, has: Callable[[str], 
         dict(draft.root),
         draft.specs,
         offsets,
+        dict(draft.strides),
         [i for i in draft.leaves if i not in draft.numbers],
         tenants,
+        labels(draft),
     )
+
+
+def labels(draft: Draft) -> dict[int, tuple[str, str]]:
+    """{root: (kind, name) of the state that it belongs to}. A version that a newer one supersedes
+    has no memory of its own: its value is the state's."""
+    found = {i: draft.labels[i] for i in draft.labels if draft.root.get(i) == i}
+    for i, label in draft.labels.items():
+        j = behind(draft, i)
+        root = draft.root.get(draft.same.get(j, j))
+        if root is not None and draft.specs[root].nbytes == draft.specs[i].nbytes:
+            found.setdefault(root, label)
+    return found
 
 
 def bases_of(draft: Draft) -> dict[int, int]:

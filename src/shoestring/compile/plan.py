@@ -8,6 +8,7 @@ shows what will run, row by row.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..backends import Kernel, Operand
 from ..ir import Cost, Op, Spec
 
 ARENA = 0
+RECORD_BYTES = 16  # what a check has found: position and value
 
 
 @dataclass
@@ -67,6 +69,12 @@ class Step:
         ]
 
 
+def layer_of(state: str) -> str:
+    """The layer that a state called `conv1.weight`, `conv1.weight.grad` or `momentum of
+    conv1.weight` belongs to."""
+    return state.rpartition(" of ")[2].removesuffix(".grad").rpartition(".")[0]
+
+
 class Tenant(NamedTuple):
     """A buffer in the arena. what: "value", "workspace" or a check's "record"; root: the position
     of a value. It is alive from step `first`, which makes it, to step `last`."""
@@ -102,9 +110,27 @@ class Plan:
     roots: dict[int, int]
     specs: list[Any]
     offsets: dict[int, int]  # arena offset of each root in it
+    strides: dict[int, tuple[int, ...]]  # leaves that are not contiguous, in elements
     resident: list[int]  # leaves in the device's memory (the rest are numbers of the host)
     tenants: list[Tenant]  # of the arena
+    labels: dict[int, tuple[str, str]]  # roots that belong to states -> (kind, name)
     options: Any = None  # how the same work can be done in less memory: see budget.py
+
+    @cached_property
+    def names(self) -> dict[int, tuple[str, str]]:
+        """{position that a step writes, or leaf: (what it is, its layer)}."""
+        found = {leaf: ("input", "") for leaf in self.leaves}
+        for step in self.steps:
+            found.update({out: (step.op.name, str(step.layer or "")) for out in step.outs})
+        found.update({i: (name, layer_of(name)) for i, (_, name) in self.labels.items()})
+        return found
+
+    def name_of(self, tenant: Tenant) -> tuple[str, str]:
+        """(what it is, its layer)"""
+        if tenant.what == "value":
+            return self.names[tenant.root]
+        step = self.steps[tenant.first]
+        return f"{tenant.what} of {step.op.name}", str(step.layer or "")
 
     @property
     def floor_bytes(self) -> int:
@@ -155,6 +181,12 @@ class Plan:
 
     def at_peak(self) -> list[Tenant]:
         """The tenants alive at the step that needs the most bytes of the arena."""
+        at = self.peak_step
+        return [t for t in self.tenants if t.first <= at <= t.last]
+
+    @property
+    def peak_step(self) -> int:
+        """The first step that needs the most bytes of the arena."""
         change: dict[int, int] = {}
         for t in self.tenants:
             change[t.first] = change.get(t.first, 0) + t.nbytes
@@ -164,7 +196,7 @@ class Plan:
             now += change[step]
             if now > most:
                 most, at = now, step
-        return [t for t in self.tenants if t.first <= at <= t.last]
+        return at
 
     def kernel_count(self) -> int:
         return sum(len(s.kernels) if s.kernels is not None else 1 for s in self.steps)

@@ -55,7 +55,12 @@ class Clock:
             known = next(iter(self.powers.values()), None)
             values = self.values if known is None else [s.home for s in known]
             self.powers[device] = tuple(
-                State(name, open_device(device).upload(np.array(v, np.float32)), device=device)
+                State(
+                    name,
+                    open_device(device).upload(np.array(v, np.float32), name),
+                    device=device,
+                    kind="optimizer state",
+                )
                 for name, v in zip(("beta1^t", "beta2^t"), values, strict=True)
             )
         return self.powers[device]
@@ -125,9 +130,9 @@ class Optimizer:
             old = slots.get(name)
             zeros = np.broadcast_to(np.zeros((), p.node.dtype), p.node.shape)
             value = zeros if old is None else np.array(old.home)
-            slots[name] = State(
-                f"{name} of {p.name}", open_device(device).upload(value), device=device
-            )
+            what = f"{name} of {p.name}"
+            home = open_device(device).upload(value, what)
+            slots[name] = State(what, home, device=device, kind="optimizer state")
         return slots[name]
 
     def step(self) -> None:
@@ -333,9 +338,7 @@ class Adam(Optimizer):
         first, second = self.slot(k, "mean"), self.slot(k, "square")
         m = F.add(F.mul(first.node, b1), F.mul(g, rest("beta1")))
         v = F.add(F.mul(second.node, b2), F.mul(F.mul(g, g), rest("beta2")))
-        rate = number.once(
-            power1, lambda: F.div(number("lr", device), correction(power1, "beta1"))
-        )
+        rate = number.once(power1, lambda: F.div(number("lr", device), correction(power1, "beta1")))
         scale = number.once(power2, lambda: correction(power2, "beta2"))
         step = F.div(F.mul(m, rate), F.add(F.sqrt(F.div(v, scale)), number("eps", device)))
         return [(first, m), (second, v), (p, F.sub(value, step))]

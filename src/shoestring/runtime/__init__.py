@@ -1,15 +1,16 @@
 """Evaluates plans: states, what is alive, the plan cache, compiled steps, errors' hooks."""
 
 from . import debug
+from .arena import arena_bytes, release_arena
 from .compiled import Compiled
 from .devices import default_device, set_threads, threads
-from .executor import arena_bytes, release_arena
 from .flush import compact, flush, guarded, settle_pending
 from .guard import Uninterrupted
 from .limits import MemoryLimit, memory_limit, read_limit
 from .outline import outlined
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
 from .state import State, add_gradients, assign
+from .usage import memory_report, memory_stats
 
 __all__ = [
     "DIRTY",
@@ -29,6 +30,8 @@ __all__ = [
     "flush",
     "guarded",
     "memory_limit",
+    "memory_report",
+    "memory_stats",
     "outlined",
     "random",
     "read_limit",

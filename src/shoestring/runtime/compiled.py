@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from .. import compile as compiler
-from ..errors import CompileError, MemoryBudgetError, ShapeError, TraceError, fail
+from ..errors import CompileError, MemoryBudgetError, ShapeError, ShoestringError, TraceError, fail
 from ..ir import F, Node, age, ancestry, leaf
 from . import flush as runtime
 from .executor import Executable
-from .guard import Uninterrupted
+from .guard import Uninterrupted, let_go
 from .session import DIRTY, counts, random, session
 
 
@@ -180,7 +180,12 @@ class Compiled:
         if session.trace is not None:  # a compiled step inside another: part of it
             return self.fn(*arguments)
         values, devices = self.lower(arguments)
-        return self.record(values, devices).replay(values, self.limit)
+        try:
+            return self.record(values, devices).replay(values, self.limit)
+        except ShoestringError as problem:
+            values.clear()  # the traceback would keep what was uploaded
+            let_go(problem)
+            raise
 
     @property
     def limit(self) -> int | None:
@@ -198,6 +203,7 @@ class Compiled:
             F.grad_enabled,
             session.check,
             session.fuse,
+            session.reuse,
             self.limit,
             *[
                 (v.shape, v.dtype, None if v.flags.c_contiguous else v.strides, d)

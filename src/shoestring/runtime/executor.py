@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends.device import RELEASE, Device
+from ..backends.device import Device
 from ..compile import Plan, Step
 from ..errors import DataError, ShoestringError, TornStateError, fail
 from ..ir import Spec
+from .arena import arena, arena_bytes
 from .guard import Uninterrupted
 from .session import session
-
-ARENAS: dict[str, np.ndarray] = {}
+from .usage import Meter
 
 
 class Suspect(NamedTuple):
@@ -33,33 +33,6 @@ class Suspect(NamedTuple):
 
 def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
-
-
-def arena(device: Device, plan: Plan) -> np.ndarray:
-    """The device's arena, large enough for the plan. Another size lets go of the old one first:
-    nothing lives in it. Under a memory limit it shrinks where the plan's results need the room."""
-    found, nbytes = ARENAS.get(device.name), max(plan.arena_bytes, 64)
-    if found is not None and found.size > nbytes and device.limit is not None:
-        if device.allocated_bytes() + plan.external_bytes > device.limit:
-            found = None
-    if found is None or found.size < nbytes:
-        found = None
-        ARENAS.pop(device.name, None)
-        found = ARENAS[device.name] = device.buffer(nbytes)
-    return found
-
-
-def arena_bytes(name: str) -> int:
-    """Bytes of the device's arena now."""
-    return ARENAS[name].size if name in ARENAS else 0
-
-
-def release_arena(name: str) -> None:
-    """Give the arena's memory back; the next plan asks for it again."""
-    ARENAS.pop(name, None)
-
-
-RELEASE.append(lambda device: release_arena(device.name))
 
 
 class Segment:
@@ -117,7 +90,8 @@ class Memory:
         self.plan, self.values = plan, values
         self.arena = arena(device, plan)
         self.external = {
-            root: device.empty(spec.shape, spec.dtype) for root, spec in plan.external.items()
+            root: device.empty(spec.shape, spec.dtype, *plan.names[root])
+            for root, spec in plan.external.items()
         }
         self.records: dict[int, tuple[int, int]] = {}
         self.arrays: dict[int, np.ndarray] = dict(zip(plan.leaves, values, strict=True))
@@ -174,6 +148,7 @@ class Executable:
 
     def __init__(self, plan: Plan, device: Device) -> None:
         self.plan, self.device = plan, device
+        self.meter = Meter(plan, device)
         cut = plan.point_of_no_return
         self.before, self.after = self.segments(plan.steps[:cut]), self.segments(plan.steps[cut:])
         self.checks = [step for step in plan.steps if step.op.kind == "check"]
@@ -191,7 +166,9 @@ class Executable:
         self, values: Sequence[Any], guard: Uninterrupted, suspects: dict[int, Suspect]
     ) -> dict[int, Any]:
         """{asked position or store: its value}. `values`: one per leaf, in the plan's order."""
+        self.meter.start(values, arena_bytes(self.device.name))
         memory = Memory(self.plan, self.device, values)
+        self.meter.ready(memory.arena, arena_bytes(self.device.name))
         for segment in self.before:
             segment.run(memory)
         if self.checks:

@@ -17,11 +17,12 @@ from typing import Any
 
 from .. import compile as compiler
 from ..backends.device import device as open_device
-from ..errors import DataError, TraceError, fail, user_line
+from ..errors import DataError, ShoestringError, TraceError, fail, user_line
 from ..ir import Node, ancestry, leaf
 from . import limits
-from .executor import Executable, Suspect, arena_bytes
-from .guard import Uninterrupted
+from .arena import arena_bytes
+from .executor import Executable, Suspect
+from .guard import Uninterrupted, let_go
 from .session import DIRTY, HANDLES, MAX_PLANS, PLANS, counts, session
 from .state import State
 
@@ -106,15 +107,21 @@ def flush_device(name: str, wanted: list[Node]) -> None:
     asked = {index[n] for n in outputs}
     for n in several:
         asked.update(range(index[n] + 1, index[n] + 1 + n.op.outputs))
-    executable = plan_for(graph, sorted(asked), name, session.limit)
-    suspects = suspects_of(executable, graph)
     del alive, pending, order  # if the plan fails, its traceback must not keep handles alive
     with Uninterrupted() as guard:
         try:
+            executable = plan_for(graph, sorted(asked), name, session.limit)
+            suspects = suspects_of(executable, graph)
             found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
         except DataError as problem:
             refuse(graph.nodes, problem.again)
             drop(changed)
+            raise
+        except ShoestringError as problem:
+            if problem.place.startswith("launch/memory."):
+                undo(changed, wanted, problem)
+            del graph, index, kept, outputs, several, finals, doomed, stale, wanted
+            let_go(problem)
             raise
         for n in outputs:
             n.value = found[index[n]]
@@ -134,12 +141,13 @@ def plan_for(
     limit: int | None,
 ) -> Executable:
     """The plan of a graph, from the cache or compiled now, within `limit` bytes."""
-    key = graph.key(outputs, name, session.check, session.fuse, limit)
+    modes = session.check, session.fuse, session.reuse
+    key = graph.key(outputs, name, *modes, limit)
     found = PLANS.get(key)
     device = open_device(name)
     if found is None:
         free = limits.room(device, arena_bytes(name), limit, limit or 0)
-        plan = compiler.plan(graph, outputs, name, device.has, session.check, session.fuse, free)
+        plan = compiler.plan(graph, outputs, name, device.has, *modes, free)
         limits.require(plan, free, limit)
         counts["plans"] += 1
         while len(PLANS) >= MAX_PLANS:
@@ -200,8 +208,9 @@ def refuse(nodes: Iterable[Node | None], again: Any) -> None:
 def drop(states: Iterable[State]) -> None:
     """A check has refused the data: no store of this plan happens. Each state goes back to its
     newest version that no check guards (a gradient before clipping, a running statistic of the
-    forward pass), or to the value it has. (After any other failure, an interrupt or a lack of
-    memory, all stay pending and the next look tries again.)"""
+    forward pass), or to the value it has. (After a lack of memory every state has the value that it
+    had before the step, see undo(). After any other failure or an interrupt all stay pending and
+    the next look tries again.)"""
     for state in states:
         guarded_by_checks: set[Node] = set()
         versions = []
@@ -215,6 +224,22 @@ def drop(states: Iterable[State]) -> None:
         state.node, state.pending = (versions or [state.leaf])[-1], len(versions)
         if not versions:
             DIRTY.pop(state, None)
+
+
+def undo(states: list[State], wanted: list[Node], problem: ShoestringError) -> None:
+    """There is not enough memory for a step, and there never would be: it has not happened, so that
+    a smaller one can follow. What was asked for stays refused, since it belongs to that step."""
+    kind, text, facts = type(problem), str(problem), dict(vars(problem))
+
+    def again() -> None:
+        problem = kind(text)
+        vars(problem).update(facts)
+        raise problem
+
+    for n in wanted if states else ():
+        n.refused = again
+    for state in states:
+        state.revert()
 
 
 def settle(states: list[State], arrays: list[Any], nodes: list[Node]) -> None:

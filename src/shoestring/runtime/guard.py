@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from typing import Any
 
 
@@ -32,3 +33,10 @@ class Uninterrupted:
             signal.signal(signal.SIGINT, self.old)
             if self.hit:
                 self.old(*self.hit)
+
+
+def let_go(problem: BaseException) -> None:
+    """Clear the frames below the caller that a traceback would keep, and the arrays in them: after
+    a lack of memory, who keeps the error keeps no memory."""
+    if problem.__traceback__ is not None:
+        traceback.clear_frames(problem.__traceback__.tb_next)

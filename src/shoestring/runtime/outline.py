@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from ..backends.device import DEVICES, Device, device
 from ..backends.outline import OutlinedDevice
+from .arena import ARENAS
 from .devices import default_device
-from .executor import ARENAS
 from .flush import compact
 from .limits import memory_limit
 from .session import DIRTY, HANDLES, PLANS, session

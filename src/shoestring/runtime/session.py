@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Node, leaf
+from . import usage
 
 MAX_HANDLES, MAX_PLANS, MAX_PENDING = 20_000, 256, 4
 
@@ -24,7 +25,8 @@ class Session:
     keep       keep what a later backward() would compute again (off under a memory limit)
     structure  changes with train() and eval(): compiled steps look again
     recorder   a list that receives the name of every kernel as it runs, or None
-    check      verify drafts after each pass;  fuse: join elementwise ops
+    check      verify drafts after each pass, and plans;  fuse: join elementwise ops
+    reuse      let the planner give the same memory to buffers that do not live at the same time
     limit      bytes that all allocations on a device may take together, or None"""
 
     settle = False
@@ -34,6 +36,7 @@ class Session:
     recorder: list | None = None
     check = False
     fuse = True
+    reuse = True
     limit: int | None = None
 
 
@@ -79,5 +82,6 @@ def stats() -> dict[str, int]:
 
 
 def reset_stats() -> None:
-    """Let stats() count from 0 again."""
+    """Let stats() and the peaks of memory_stats() count from now on."""
+    usage.reset_peaks()
     counts.update(plans=0, runs=0)

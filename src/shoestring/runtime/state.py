@@ -18,16 +18,35 @@ from .session import DIRTY, MAX_PENDING, session
 class State:
     """home  the buffer;  leaf: the version whose value is in the home;  node: the newest version.
     `node is None`: empty
-    (a gradient before backward() and after zero_grad()).  pending: versions not computed yet."""
+    (a gradient before backward() and after zero_grad()).  pending: versions not computed yet.
+    kind  what reports call it: "parameters", "gradients", "optimizer state" or "buffers"."""
 
-    __slots__ = ("__weakref__", "grad", "home", "leaf", "name", "needs_grad", "node", "pending")
+    __slots__ = (
+        "__weakref__",
+        "grad",
+        "home",
+        "kind",
+        "leaf",
+        "name",
+        "needs_grad",
+        "node",
+        "pending",
+    )
 
     def __init__(
-        self, name: Any, home: Any = None, needs_grad: bool = False, device: str = "cpu"
+        self,
+        name: Any,
+        home: Any = None,
+        needs_grad: bool = False,
+        device: str = "cpu",
+        kind: str = "",
     ) -> None:
+        self.kind = kind or ("parameters" if needs_grad else "buffers")
         self.name, self.needs_grad, self.pending = name, needs_grad, 0
         self.home = self.leaf = self.node = None
-        self.grad = State(GradientName(self), device=device) if needs_grad else None
+        self.grad = (
+            State(GradientName(self), device=device, kind="gradients") if needs_grad else None
+        )
         if home is not None:  # memory of our own, always: the caller has copied
             self.home = home
             self.node = self.leaf = leaf(home, self, needs_grad=needs_grad, device=device)
@@ -38,6 +57,11 @@ class State:
         DIRTY.pop(self, None)
         self.home = self.leaf = self.node = None
         self.pending = 0
+
+    def revert(self) -> None:
+        """Forget the versions that are not computed yet."""
+        DIRTY.pop(self, None)
+        self.node, self.pending = self.leaf, 0
 
 
 class GradientName:
