@@ -82,6 +82,10 @@ class Cover:
             self.needed.update(draft.ins[i])
         for i in range(len(draft)):
             draft.ins[i] = [self.moved.get(j, j) for j in draft.ins[i]]
+        alive = reachable(draft)
+        for i in range(len(draft)):  # what has been absorbed reads nothing any more
+            if i not in alive:
+                draft.ins[i] = []
 
     def required(self, i: int) -> bool:
         """A check, or one of several outputs."""

@@ -13,7 +13,8 @@ then happens). Three searches feed the list, all measured by the same simulation
    everything is dropped, costs `added(i, j)` and needs `work(i, j)` bytes besides what is kept
    before it. Labels (bytes kept, cost, peak) at every value, only Pareto-optimal ones are extended.
    Exact on a chain, where the parts do not influence each other.
-2. Greedy: at the step with the most bytes alive, drop what gives the most bytes for its cost.
+2. Greedy: for lower and lower aims, drop what takes the most off the bytes above the aim for its
+   cost.
 3. Single exchanges: from each point, keep one more or drop one more.
 
     Sources: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016 (segments);
@@ -25,11 +26,12 @@ then happens). Three searches feed the list, all measured by the same simulation
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import accumulate
 from typing import NamedTuple
 
 from .timeline import Run, Timeline
 
-PAIRS, LABELS, TRIES, EXCHANGES = 500, 64, 6, 600  # how much is searched: bounds the planning time
+PAIRS, LABELS, AIMS, TRIES, EXCHANGES = 400, 64, 10, 4, 500  # how much is searched
 SMALL = 0.002  # of the peak: smaller values are always kept
 
 
@@ -50,7 +52,8 @@ class Search:
         first = timeline.insert(())
         assert first is not None
         self.base = timeline.live(first)
-        self.values = timeline.candidates(int(SMALL * max(self.base, default=0)) + 1)
+        values = timeline.candidates(int(SMALL * max(self.base, default=0)) + 1)
+        self.values = [v for v in values if self.measure((v,)) is not None]
 
     def measure(self, dropped: Collection[int]) -> tuple[int, float] | None:
         """(peak, added cost); None if it cannot run."""
@@ -63,6 +66,23 @@ class Search:
                 else (max(self.timeline.live(runs), default=0), self.timeline.added(runs))
             )
         return self.seen[key]
+
+    def above(self, dropped: frozenset, aim: int) -> tuple[list[int], float] | None:
+        """(bytes above `aim` at every step and the repetitions before it, added cost)."""
+        timeline = self.timeline
+        runs = timeline.insert(dropped)
+        if runs is None:
+            self.seen[dropped] = None
+            return None
+        live, added = timeline.live(runs), timeline.added(runs)
+        self.seen[dropped] = max(live), added
+        over, most = [], 0
+        for run, nbytes in zip(runs, live, strict=True):
+            most = max(most, nbytes - aim)
+            if not run.repeated:
+                over.append(most)
+                most = 0
+        return over, added
 
     def best(self) -> list[tuple[int, float, frozenset]]:
         """The Pareto-optimal sets so far, the cheapest first."""
@@ -79,56 +99,93 @@ def frontier(timeline: Timeline) -> list[Point]:
     search = Search(timeline)
     search.measure(())
     if search.values:
-        greedy(search, set())
+        greedy(search, AIMS)
         programme(search)
         exchange(search)
-    points = []
-    for peak, added, dropped in search.best():
-        runs = timeline.insert(dropped)
-        assert runs is not None
-        points.append(Point(peak, added, runs))
+    points = [Point(peak, added, runs_of(timeline, s)) for peak, added, s in search.best()]
+    while (deeper := again(timeline, points[-1])) is not None:
+        points.append(deeper)
     return points
 
 
-def greedy(search: Search, dropped: set[int]) -> None:
-    """Lower the highest step, again and again."""
-    timeline = search.timeline
-    while True:
-        runs = timeline.insert(dropped)
-        measured = search.measure(dropped)
-        if runs is None or measured is None:
-            return
-        peak, added = measured
-        at = highest(timeline.live(runs), runs)
-        resting = [
-            v
-            for v in search.values
-            if v not in dropped and timeline.rest[v][0] < at < timeline.rest[v][1]
-        ]
-        resting.sort(key=lambda v: timeline.cost[timeline.maker[v]] / timeline.bytes[v])
-        options = []
-        for v in resting[:TRIES]:
-            m = search.measure(dropped | {v})
-            if m is not None:
-                gain, price = peak - m[0], max(m[1] - added, 1.0)
-                options.append((gain / price, timeline.bytes[v] / price, v))
-        if not options:
-            return
-        dropped = dropped | {max(options)[2]}
+def runs_of(timeline: Timeline, dropped: Collection[int]) -> list[Run]:
+    runs = timeline.insert(dropped)
+    assert runs is not None
+    return runs
 
 
-def highest(live: list[int], runs: list[Run]) -> int:
-    """The number of the step with the most bytes alive, of the step before which a repetition
-    runs."""
-    at = max(range(len(live)), key=lambda k: live[k])
-    while runs[at].repeated:
-        at += 1
-    return runs[at].step
+def again(timeline: Timeline, lowest: Point) -> Point | None:
+    """A lower point than the lowest: what is computed again there is not kept either, but computed
+    a third time."""
+    if lowest.added == 0:
+        return None
+    deeper = timeline.unrolled(lowest.runs)
+    search = Search(deeper)
+    search.measure(())
+    if search.values:
+        greedy(search, 2)
+    peak, added, dropped = search.best()[-1]
+    if peak >= lowest.peak:
+        return None
+    runs = timeline.flattened(lowest.runs, deeper, runs_of(deeper, dropped))
+    return Point(peak, lowest.added + added, runs)
+
+
+def greedy(search: Search, aims: int) -> None:
+    """Aim at lower and lower peaks. Each aim starts once where the one before ended, once anew."""
+    top, bottom = max(search.base), search.timeline.least()
+    values, dropped = across(search), frozenset()
+    for k in range(1, aims + 1):
+        aim = top - (top - bottom) * k // aims
+        descend(search, values, frozenset(), aim)
+        dropped = descend(search, values, dropped, aim)
+
+
+def descend(search: Search, values: list[int], dropped: frozenset, aim: int) -> frozenset:
+    """Drop what takes the most off the bytes above `aim`, over all steps, for its cost; keep again
+    what stands in the way, or is not needed."""
+    now = search.above(dropped, aim)
+    while now is not None:
+        found = drop_one(search, values, dropped, now, aim) if sum(now[0]) else None
+        found = found or keep_one(search, dropped, now, aim)
+        if found is None:
+            break
+        dropped, now = found
+    return dropped
+
+
+def drop_one(search: Search, values: list[int], dropped: frozenset, now: tuple, aim: int):
+    """(the set with one more, its measure) that is nearest to the aim for its cost."""
+    timeline, (over, added) = search.timeline, now
+    sums, options = [0, *accumulate(over)], []
+    for v in values:
+        a, b = timeline.rest[v]
+        if v not in dropped and (inside := sums[b] - sums[a + 1]) > 0:
+            ease = min(timeline.bytes[v] * (b - a), inside)
+            options.append((ease / timeline.cost[timeline.maker[v]], v))
+    best = None
+    for _, v in sorted(options, reverse=True)[:TRIES]:
+        found = search.above(dropped | {v}, aim)
+        if found is not None and sum(found[0]) < sum(over):
+            gain = (sum(over) - sum(found[0])) / max(found[1] - added, 1.0)
+            if best is None or gain > best[0]:
+                best = gain, dropped | {v}, found
+    return best and best[1:]
+
+
+def keep_one(search: Search, dropped: frozenset, now: tuple, aim: int):
+    """(the set without one, its measure) that is nearer to the aim, or as near and cheaper."""
+    best, mark = None, (sum(now[0]), now[1])
+    for v in dropped:
+        found = search.above(dropped - {v}, aim)
+        if found is not None and (sum(found[0]), found[1]) < mark:
+            best, mark = (dropped - {v}, found), (sum(found[0]), found[1])
+    return best
 
 
 def programme(search: Search) -> None:
     """The dynamic programme (see the header). Long chains: parts of at most PAIRS / n values."""
-    timeline, values = search.timeline, search.values
+    timeline, values = search.timeline, across(search)
     n = len(values)
     longest = max(2, PAIRS // max(n, 1))
     prefix = [0]
@@ -138,7 +195,7 @@ def programme(search: Search) -> None:
     for j in range(1, n + 2):
         found = []
         for i in range(max(0, j - longest - 1) if j <= n else max(0, n - longest), j):
-            part = measure_part(search, i, j, prefix[i])
+            part = measure_part(search, values, i, j, prefix[i])
             if part is None:
                 continue
             work, cost = part
@@ -151,10 +208,25 @@ def programme(search: Search) -> None:
         search.measure(frozenset(values) - keep)
 
 
-def measure_part(search: Search, i: int, j: int, before: int) -> tuple[int, float] | None:
+def across(search: Search) -> list[int]:
+    """The values that rest at the step over which most bytes rest: between the forward and the
+    backward pass."""
+    timeline = search.timeline
+    resting = [0] * (timeline.end + 1)
+    for v in search.values:
+        a, b = timeline.rest[v]
+        for step in range(a + 1, b):
+            resting[step] += timeline.bytes[v]
+    turn = max(range(len(resting)), key=lambda step: resting[step])
+    return [v for v in search.values if timeline.rest[v][0] < turn < timeline.rest[v][1]]
+
+
+def measure_part(
+    search: Search, values: list[int], i: int, j: int, before: int
+) -> tuple[int, float] | None:
     """(bytes needed besides what is kept before i, added cost) when the values strictly between the
     i-th and the j-th are dropped and all others kept. 0 and n + 1 stand for start and end."""
-    timeline, values = search.timeline, search.values
+    timeline = search.timeline
     dropped = values[i : j - 1]
     runs = timeline.insert(frozenset(dropped))
     if runs is None:

@@ -162,6 +162,72 @@ class Timeline:
             found.append(here)
         return found
 
+    def unrolled(self, runs: Sequence[Run]) -> Timeline:
+        """The timeline in which `runs` are the steps: what is repeated there may be repeated
+        again. Each run makes values of its own, numbered anew."""
+        number: dict[tuple[Value, Run | None], Value] = {}
+        size: dict[Value, int] = {}
+        reads, writes, takeover, where = [], [], [], {}
+        for at, run in enumerate(runs):
+            own = run if run.repeated else None
+            made = self.writes[run.step]
+            for v in made:
+                number[v, own] = len(number)
+                size[number[v, own]] = self.bytes[v]
+            writes.append([number[v, own] for v in made])
+            reads.append([number[v, run.sources.get(v)] for v in self.reads[run.step]])
+            over = self.takeover[run.step]
+            takeover.append(
+                over
+                and (
+                    number[over[0], own],
+                    [number[v, run.sources.get(v)] for v in over[1] if (v, run.sources.get(v)) in number],
+                )
+            )
+            if not run.repeated:
+                where[run.step] = at
+        where[self.end] = len(runs)
+        steps = [run.step for run in runs]
+        return Timeline(
+            reads,
+            writes,
+            takeover,
+            size,
+            [self.extra[k] for k in steps],
+            [self.cost[k] for k in steps],
+            [self.pure[k] for k in steps],
+            [where[self.deadline[k]] for k in steps],
+            [number[v, None] for v in self.last],
+        )
+
+    def flattened(self, runs: Sequence[Run], deeper: Timeline, inner: Sequence[Run]) -> list[Run]:
+        """`inner`, runs of `deeper` = unrolled(runs), as runs of this timeline."""
+        flat: list[Run] = []
+        of_run: dict[Run, Run] = {}  # a run of `runs` -> its first execution
+        of_inner: dict[Run, Run] = {}
+        for run in inner:
+            outer = runs[run.step]
+            found = Run(outer.step, {}, run.repeated or outer.repeated)
+            for v, value in zip(self.reads[outer.step], deeper.reads[run.step], strict=True):
+                if value in run.sources:
+                    found.sources[v] = of_inner[run.sources[value]]
+                elif v in outer.sources:
+                    found.sources[v] = of_run[outer.sources[v]]
+            of_inner[run] = found
+            if not run.repeated:
+                of_run[outer] = found
+            flat.append(found)
+        return flat
+
+    def least(self) -> int:
+        """The most bytes that one step alone needs: no peak is lower."""
+        found = [0]
+        for k in range(self.end):
+            over = self.takeover[k]
+            mine = sum(self.bytes[v] for v in {*self.reads[k], *self.writes[k]}) + self.extra[k]
+            found.append(mine - (self.bytes[over[0]] if over else 0))
+        return max(found)
+
     def added(self, runs: Sequence[Run]) -> float:
         return sum(self.cost[run.step] for run in runs if run.repeated)
 

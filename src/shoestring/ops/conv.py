@@ -25,7 +25,7 @@ NONE: Pads = ((0, 0), (0, 0))
 MAX_SPLITS = 8  # parts of a batch whose weight gradients are summed one by one
 PIXELS = 768  # that a task of weight_grad transposes at a time (conv_weights.h)
 PARTIAL = 1 << 18  # floats that these parts' sums may take together
-COPIED = 1 << 20  # floats of the padded copy of an input: so many images are worked on at a time
+COPIED = 1 << 19  # floats of the padded copy of an input: so many images are worked on at a time
 
 
 class Conv(Op):
@@ -106,6 +106,12 @@ class Conv(Op):
         rows = (y[2] - 1) * self.stride[0] + w[2]
         columns = y[3] + (w[3] - 1) // self.stride[1]
         return x[1] * rows * self.stride[1] * columns
+
+
+def turned(channels: int) -> int:
+    """Channels of dy that all tasks of weight_grad together turn at a time, for panels of 8, 16 or
+    32 channels: each panel's taps are cut into bands so that there are at least 16 tasks."""
+    return max(channels * -(-16 * panel // channels) for panel in (8, 16, 32))
 
 
 def packed(K: int, terms: int) -> int:
@@ -318,7 +324,7 @@ class Conv2DWeightGrad(Conv):
             y,
             splits * K * rows + 2 * rows,
             self.unfolded(x, w, y),
-            (splits * K + 16 * 32) * (PIXELS + y[3]),
+            turned(splits * K) * (PIXELS + y[3]),
             more=(splits, splits * K * rows),
         )
 
