@@ -177,13 +177,9 @@ class Timeline:
             writes.append([number[v, own] for v in made])
             reads.append([number[v, run.sources.get(v)] for v in self.reads[run.step]])
             over = self.takeover[run.step]
-            takeover.append(
-                over
-                and (
-                    number[over[0], own],
-                    [number[v, run.sources.get(v)] for v in over[1] if (v, run.sources.get(v)) in number],
-                )
-            )
+            ends = [(v, run.sources.get(v)) for v in over[1]] if over else []
+            inputs = [number[key] for key in ends if key in number]
+            takeover.append((number[over[0], own], inputs) if over else None)
             if not run.repeated:
                 where[run.step] = at
         where[self.end] = len(runs)
