@@ -84,7 +84,8 @@ class Cover:
             draft.ins[i] = [self.moved.get(j, j) for j in draft.ins[i]]
         alive = reachable(draft)
         for i in range(len(draft)):  # what has been absorbed reads nothing any more
-            if i not in alive:
+            op = draft.ops[i]
+            if i not in alive and op is not None and op.kind != "effect":
                 draft.ins[i] = []
 
     def required(self, i: int) -> bool:
