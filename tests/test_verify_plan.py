@@ -284,3 +284,36 @@ def test_without_the_planner_every_buffer_has_memory_of_its_own(found):
     finally:
         ss.runtime.session.reuse = True
     assert plan.arena_bytes == sum(t.nbytes for t in plan.tenants) > 2 * found.arena_bytes
+
+
+MISTAKES = ["lives end too early", "offsets are off", "the arena is small"]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_the_planner_is_found_when_a_plan_is_made(mistake, monkeypatch):
+    """The passes themselves go wrong: no plan gets through."""
+    from shoestring.compile import pipeline
+
+    lifetimes, assign = pipeline.lifetimes, pipeline.assign_offsets
+
+    def short(*arguments):
+        first, last = lifetimes(*arguments)
+        return first, {r: max(first[r], k - 1) for r, k in last.items()}
+
+    def off(buffers):
+        layout = assign(buffers)
+        offsets = [o + 64 * (k % 2) for k, o in enumerate(layout.offsets)]
+        return layout._replace(offsets=offsets, total=layout.total + 64)
+
+    def small(buffers):
+        layout = assign(buffers)
+        return layout._replace(total=layout.total - 64)
+
+    if mistake == "lives end too early":
+        monkeypatch.setattr(pipeline, "lifetimes", short)
+    else:
+        monkeypatch.setattr(pipeline, "assign_offsets", off if "offsets" in mistake else small)
+    with pytest.raises(CompileError, match="the plan is wrong at"):
+        training_plan()
+    monkeypatch.undo()
+    training_plan()

@@ -10,7 +10,8 @@ outputs     positions whose values leave the plan;  same: a position that simpli
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
 repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
-labels      leaves and stores of states -> (kind, name), for reports
+labels      leaves and stores of states, and values of versions that a newer one supersedes ->
+            (kind, name), for reports
 strides     leaves that are not contiguous -> strides in elements
 """
 
@@ -62,6 +63,10 @@ class Draft:
                     node.layer,
                 )
                 owner = position, node
+        for i, label in list(self.labels.items()):
+            while (op := self.ops[i]) is not None and op.kind == "effect" and i not in self.stores:
+                i = self.ins[i][0]
+            self.labels.setdefault(i, label)
 
     def _add(self, op: Op | None, ins: list[int], spec: Any, rank: float, layer: Any) -> int:
         self.ops.append(op)

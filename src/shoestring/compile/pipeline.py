@@ -11,7 +11,7 @@ from ..errors import fail
 from ..ir import Op
 from .budget import Options
 from .draft import Draft, copy_op
-from .fuse import behind, fuse
+from .fuse import fuse
 from .generate import generate
 from .graph import Graph
 from .memory import Interval, assign_offsets, rounded
@@ -141,12 +141,10 @@ def lower(
 
 
 def labels(draft: Draft) -> dict[int, tuple[str, str]]:
-    """{root: (kind, name) of the state that it belongs to}. A version that a newer one supersedes
-    has no memory of its own: its value is the state's."""
+    """{root: (kind, name) of the state that it belongs to}"""
     found = {i: draft.labels[i] for i in draft.labels if draft.root.get(i) == i}
     for i, label in draft.labels.items():
-        j = behind(draft, i)
-        root = draft.root.get(draft.same.get(j, j))
+        root = draft.root.get(draft.same.get(i, i))
         if root is not None and draft.specs[root].nbytes == draft.specs[i].nbytes:
             found.setdefault(root, label)
     return found
