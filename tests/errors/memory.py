@@ -62,6 +62,10 @@ TRIGGERS = {
         no_room_for_a_tensor,
         ["40,000 bytes more would exceed the memory limit", 'ss.memory_limit("'],
     ),
+    "type/memory_report.step": (
+        lambda: ss.memory_report(lambda x: x),
+        ["a compiled step or its plan has a report, got function", "ss.memory_report(step)"],
+    ),
     "value/memory_report.plan": (
         lambda: ss.memory_report(ss.compile(lambda x: x)),
         ["memory_report: the step has no plan yet", "call the step first, or step.plan(x)"],

@@ -121,7 +121,7 @@ def memory_report(step: Any = None, device: str | None = None) -> MemoryReport:
     step    a compiled step that has run or been planned (its newest plan), or a Plan; default: the
             plan that ran last on `device`
     device  the device; default: the default device
-    Errors: there is no plan yet.
+    Errors: there is no plan yet; something that has no plan.
 
         print(ss.memory_report())
     """
@@ -130,8 +130,16 @@ def memory_report(step: Any = None, device: str | None = None) -> MemoryReport:
         plan = usage.plan if usage else None
     elif isinstance(step, Plan):
         plan = step
-    else:
+    elif hasattr(step, "plans"):
         plan = next(reversed(step.plans()), None)
+    else:
+        fail(
+            "type/memory_report.step",
+            f"a compiled step or its plan has a report, got {type(step).__name__}",
+            op="memory_report",
+            tensors={},
+            hint="step = ss.compile(step); step(x, y); ss.memory_report(step)",
+        )
     if plan is None:
         fail(
             "value/memory_report.plan",
