@@ -220,6 +220,13 @@ def test_the_environment_s_limit_holds_too(figures):
     assert found["memory_limit_bytes"] == 2**30 and found["device"] == "reference"
 
 
+def test_sizes_that_no_machine_has_are_planned_too(figures):
+    found, _ = figures("vgg11", "--batch", 10**6, "--image", 10**4, "--width", 100)
+    assert found["predicted_peak_bytes"] > 10**18
+    found, _ = figures("mlp", "--memory", 2**60)
+    assert found["largest_feasible_batch"] > 10**13
+
+
 def test_verbose_prints_every_step(figures):
     _, printed = figures("mlp", *SMALL["mlp"], "--verbose")
     assert "step  op" in printed and "cross_entropy" in printed
@@ -231,6 +238,7 @@ def test_verbose_prints_every_step(figures):
         (["resnet"], "there is no network 'resnet'; did you mean resnet18? There are mnist_cnn,"),
         (["resnet18", "--batch", "0"], "argument --batch: must be at least 1"),
         (["resnet18", "--batch", "many"], "argument --batch: must be a whole number, got 'many'"),
+        (["resnet18", "--batch", "2000000"], "must be at most 1,000,000, got 2000000"),
         (["resnet18", "--width", "-1"], "argument --width: must be above 0"),
         (["resnet18", "--width", "nan"], "argument --width: must be above 0"),
         (["resnet18", "--width", "x"], "argument --width: must be a number, got 'x'"),
@@ -242,6 +250,7 @@ def test_verbose_prints_every_step(figures):
         ),
         (["resnet18", "--memory", "auto"], "460MiB, 1.8GB or a number of bytes, got 'auto'"),
         (["resnet18", "--memory", "0"], "got '0'"),
+        (["resnet18", "--memory", "2000000TiB"], "got '2000000TiB'"),
         (["resnet18", "--device", "gpu"], "there is no device 'gpu', this installation has cpu"),
         ([], "the following arguments are required: network"),
     ],

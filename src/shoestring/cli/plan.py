@@ -12,16 +12,20 @@ import itertools
 import math
 import pathlib
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
 
-from .. import SGD, compile, config, cross_entropy, memory_limit, runtime, tensor
+from .. import SGD, compile, config, cross_entropy, default_device, memory_limit, runtime
 from ..backends.device import FACTORIES
+from ..backends.device import device as open_device
 from ..compile import Plan
 from ..errors import MemoryBudgetError, ShapeError, fail, nearest
+from ..ir import leaf
 from ..models import MODELS, build, input_shape, recipe
 from ..runtime.limits import at_least, size, tenants
+from ..tensor import wrap
 from .train import file_can_be_made, whole, write_json
 
 GUESSES = 6  # from a straight line, before the search for the largest batch doubles and halves
@@ -37,13 +41,26 @@ def network(text: str) -> str:
     return text
 
 
+def at_most(limit: int) -> Callable[[str], int]:
+    """Reads a whole number from 1 to `limit`: what no network needs more of, nor could be planned
+    in a reasonable time."""
+
+    def read(text: str) -> int:
+        value = whole(text)
+        if value > limit:
+            raise argparse.ArgumentTypeError(f"must be at most {limit:,}, got {text}")
+        return value
+
+    return read
+
+
 def factor(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
-    if not 0 < value < 1000:
-        raise argparse.ArgumentTypeError(f"must be above 0 and below 1000, got {text}")
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 100, got {text}")
     return value
 
 
@@ -52,7 +69,7 @@ def budget(text: str) -> int:
         value = config.bytes_of(text)
     except ValueError:
         value = 0
-    if value < 1:
+    if not 1 <= value <= 2**60:
         raise argparse.ArgumentTypeError(
             f"must be a size such as 460MiB, 1.8GB or a number of bytes, got {text!r}"
         )
@@ -74,11 +91,13 @@ def add(commands: Any) -> None:
         description="Plans one training step (cross entropy, SGD with momentum) and runs nothing.",
     )
     parser.add_argument("network", type=network, help=", ".join(MODELS))
-    parser.add_argument("--batch", type=whole, default=32, help="samples per step (default 32)")
-    parser.add_argument("--image", type=whole, help="side of the images")
+    parser.add_argument(
+        "--batch", type=at_most(10**6), default=32, help="samples per step (default 32)"
+    )
+    parser.add_argument("--image", type=at_most(10**4), help="side of the images")
     parser.add_argument("--width", type=factor, default=1.0, help="times as many channels")
-    parser.add_argument("--depth", type=whole, help="blocks or layers in each stage")
-    parser.add_argument("--classes", type=whole, help="size of the result")
+    parser.add_argument("--depth", type=at_most(1000), help="blocks or layers in each stage")
+    parser.add_argument("--classes", type=at_most(10**7), help="size of the result")
     parser.add_argument(
         "--memory",
         type=budget,
@@ -131,6 +150,8 @@ class TrainingPlans:
         points find the answer and the neighbour that proves it; else doubling and halving do. What
         to compute again is searched for at `batch` only, and tried on the others."""
         start = self.plan(batch)
+        inputs = 4 * math.prod(input_shape(self.name, 1, self.image))
+        most = limit // inputs + 1  # its inputs alone are too many
         before, here = (0, start.resident_bytes), (batch, start.floor_bytes)
         low, high = 0, None
         for probe in itertools.count(1):
@@ -145,7 +166,7 @@ class TrainingPlans:
                 guess = here[0] + math.floor((limit - here[1]) / slope)
             else:
                 guess = 2 * low if high is None else (low + high) // 2
-            guess = max(guess, low + 1)
+            guess = min(max(guess, low + 1), most)
             guess = guess if high is None else min(guess, high - 1)
             before, here = here, (guess, self.floor(guess, start))
         return low
@@ -162,8 +183,9 @@ class TrainingPlans:
 
 
 def nothing(shape: tuple[int, ...], dtype: str) -> Any:
-    """A tensor of that shape for an outlined device: its values are never looked at."""
-    return tensor(np.broadcast_to(np.zeros((), dtype), shape), dtype)
+    """A tensor of that shape on an outlined default device: it has no values."""
+    name = default_device()
+    return wrap(leaf(open_device(name).empty(shape, np.dtype(dtype)), device=name))
 
 
 def run(options: Any) -> int:
@@ -204,7 +226,7 @@ def refuse(options: Any, limit: int, smallest: Plan, largest: int) -> NoReturn:
     network = "".join(f" --{name} {value}" for name, value in given if value not in (None, 1.0))
     command = f"shoestring plan {options.network} --batch"
     lines = [f"{command} {options.batch}{network} --memory {at_least(floor)}"]
-    lines += [f"{command} {largest}{network} --memory {at_most(limit)}"] if largest else []
+    lines += [f"{command} {largest}{network} --memory {exactly(limit)}"] if largest else []
     try:
         fail(
             "launch/plan.memory",
@@ -223,8 +245,8 @@ def refuse(options: Any, limit: int, smallest: Plan, largest: int) -> NoReturn:
         raise
 
 
-def at_most(nbytes: int) -> str:
-    """A size to type that is not larger, and equal where it can be."""
+def exactly(nbytes: int) -> str:
+    """That size, to type."""
     return f"{nbytes // 2**20}MiB" if nbytes % 2**20 == 0 else str(nbytes)
 
 
