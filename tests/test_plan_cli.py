@@ -172,6 +172,7 @@ def test_choices_for_one_batch_are_measured_anew_for_another():
         plans, fresh = (TrainingPlans("resnet18_cifar", 16, width=0.2, depth=1) for _ in range(2))
         here, there, own = plans.plan(4).options, plans.plan(8).options, fresh.plan(8).options
         there.adopt(here)
+        assert there.draft.order == here.draft.order
         peaks = [point.peak for point in there.points()]
         assert len(peaks) > 2 and peaks == sorted(set(peaks), reverse=True)
         costs = [point.added for point in there.points()]

@@ -35,16 +35,23 @@ class Options:
 
     def adopt(self, other: Options) -> None:
         """Take the list of `other`, measured anew, instead of searching for one: for the same steps
-        with other sizes, such as those of another batch. Where the steps differ nothing changes."""
-        mine, theirs = (timeline(o.draft, set(o.plans[0].bases)) for o in (self, other))
+        with other sizes, such as those of another batch, in the order that `other` has for them.
+        Where the steps differ nothing changes."""
+        if self.found is not None or set(self.draft.order) != set(other.draft.order):
+            return
+        draft = self.draft.copy()
+        draft.order, draft.steps = list(other.draft.order), list(other.draft.order)
+        mine, theirs = (
+            timeline(d, set(o.plans[0].bases)) for d, o in ((draft, self), (other.draft, other))
+        )
         same = (mine.reads, mine.writes, mine.pure) == (theirs.reads, theirs.writes, theirs.pure)
-        if self.found is not None or not same:
+        if not same or draft.late != other.draft.late:
             return
         found = []
         for point in other.points():
             peak, added = max(mine.live(point.runs), default=0), mine.added(point.runs)
             found.append((added, peak, len(found), point.runs))
-        self.found = []
+        self.draft, self.found = draft, []
         for added, peak, _, runs in sorted(found, key=lambda p: p[:3]):
             if not self.found or peak < self.found[-1].peak:
                 self.found.append(Point(peak, added, runs))
