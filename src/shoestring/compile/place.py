@@ -20,7 +20,7 @@ from .draft import Draft, copy_op
 
 def place(draft: Draft) -> Draft:
     draft.root, draft.operand, draft.offset, draft.steps = {}, {}, {}, []
-    draft.copies, draft.fused = {}, set()
+    draft.copies, draft.fused = {}, {}
     wanted = reachable(draft)
     for i in list(draft.topological()):
         if i in wanted:
@@ -142,28 +142,44 @@ def copied(draft: Draft, source: int, before: int) -> int:
 
 
 def compute_in_home(draft: Draft) -> None:
+    """Stores take over the steps that feed them (see the header). Who else reads such a step's
+    result, to compute the new value of another state from it, reads it in the home."""
     consumers = draft.consumers()
+    seen = {*draft.root, *draft.steps}
+    readers = {s: [c for c in consumers[draft.ins[s][0]] if c in seen] for s in draft.stores}
+    able = {s for s, home in draft.stores.items() if can_take_over(draft, s, home)}
+    alone = {s for s in able if readers[s] == [s]}
+    updates = {draft.ins[s][0] for s in alone if draft.stores[s] is not None}
     for store, home in draft.stores.items():
         source = draft.ins[store][0]
-        op = draft.ops[source]
-        alone = [c for c in consumers[source] if c in draft.root or c in draft.steps] == [store]
-        if (
-            op is not None
-            and op.outputs == 1
-            and not isinstance(op, Output)
-            and draft.root.get(source) == source
-            and alone
-            and source not in draft.outputs
-            and source not in draft.stores
-            and source in draft.steps
-            and (home is None or (op.kind == "expr" and aligned(draft, source, home)))
-        ):
-            draft.ops[store], draft.ins[store] = op, draft.ins[source]
-            draft.layers[store] = draft.layers[source]
-            draft.fused.add(source)
-        else:
+        others = set(readers[store]) - {store}
+        shared = store in able and home is not None and others <= updates
+        shared = shared and not any(draft.root[j] == home for c in others for j in draft.ins[c])
+        if store not in alone and not shared:
             draft.ops[store] = copy_op()
+            continue
+        draft.ops[store], draft.ins[store] = draft.ops[source], draft.ins[source]
+        draft.layers[store] = draft.layers[source]
+        draft.fused[source] = store
+        for i, root in draft.root.items():
+            if root == source:
+                draft.root[i] = store
     draft.steps = [i for i in draft.steps if i not in draft.fused]
+
+
+def can_take_over(draft: Draft, store: int, home: int | None) -> bool:
+    source = draft.ins[store][0]
+    op = draft.ops[source]
+    return (
+        op is not None
+        and op.outputs == 1
+        and not isinstance(op, Output)
+        and draft.root.get(source) == source
+        and source not in draft.outputs
+        and source not in draft.stores
+        and source in draft.steps
+        and (home is None or (op.kind == "expr" and aligned(draft, source, home)))
+    )
 
 
 def aligned(draft: Draft, source: int, home: int) -> bool:

@@ -119,7 +119,7 @@ def producers(draft: Draft, steps: set[int]) -> dict[int, frozenset[int]]:
         elif isinstance(draft.ops[i], Output):
             found[i] = frozenset(draft.ins[i])
         elif i in draft.fused:
-            found[i] = frozenset()  # nobody but its store, which has taken it over
+            found[i] = frozenset([draft.fused[i]])  # the store that has taken it over
         else:
             found[i] = found[draft.ins[i][0]]
     return found
