@@ -8,6 +8,7 @@ rank[i]     age: the order in which the user wrote it
 outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what
             stands for it
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
+groups      positions that run as one launch
 repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
 labels      leaves and stores of states, and values of versions that a newer one supersedes ->
@@ -37,6 +38,7 @@ class Draft:
         self.labels: dict[int, tuple[str, str]] = {}
         self.same: dict[int, int] = {}
         self.repeated: set[int] = set()
+        self.groups: list[list[int]] = []
         owner: tuple[int, Node] | None = None
         for position, node in enumerate(graph.nodes):
             if node is not None and node.state is not None:

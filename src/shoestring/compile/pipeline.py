@@ -14,6 +14,7 @@ from .draft import Draft, copy_op
 from .fuse import fuse
 from .generate import generate
 from .graph import Graph
+from .group import group
 from .memory import Interval, assign_offsets, rounded
 from .place import place, row_major
 from .plan import ARENA, RECORD_BYTES, Plan, Step, Tenant
@@ -24,8 +25,16 @@ from .simplify import simplify
 from .verify import verify
 from .verify_plan import verify_plan
 
-PASSES: tuple[Callable[[Draft], Draft], ...] = (simplify, fuse, prologue, generate, place, schedule)
-FUSING = (fuse, prologue, generate)
+PASSES: tuple[Callable[[Draft], Draft], ...] = (
+    simplify,
+    fuse,
+    prologue,
+    generate,
+    place,
+    schedule,
+    group,
+)
+FUSING = (fuse, prologue, generate, group)
 
 
 def plan(
@@ -102,6 +111,7 @@ def lower(
             steps[t.first].workspaces.append((ARENA, t.offset))
         elif t.what == "record":
             steps[t.first].record = ARENA, t.offset
+    shared_launches(draft, steps)
     final = steps + [write_late(draft, s, device, has) for s in draft.late]
     for step in final:
         step.reads = [address(draft, bases, offsets, j) for j in step.ins]
@@ -216,6 +226,18 @@ def make_step(draft: Draft, i: int) -> Step:
         home=home,
         recomputed=i in draft.repeated,
     )
+
+
+def shared_launches(draft: Draft, steps: list[Step]) -> None:
+    """Number the launches that several steps share, where these still stand together."""
+    where = {i: k for k, i in enumerate(draft.order)}
+    for number, members in enumerate(draft.groups):
+        found = sorted(where[i] for i in members)
+        together = found == list(range(found[0], found[0] + len(found)))
+        native = all(steps[k].kernels and len(steps[k].kernels or ()) == 1 for k in found)
+        if len(found) > 1 and together and native:
+            for k in found:
+                steps[k].group = number
 
 
 def operands(draft: Draft, i: int) -> tuple[list[Operand], list[Operand]]:

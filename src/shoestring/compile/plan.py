@@ -7,6 +7,7 @@ shows what will run, row by row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ class Step:
     kernels        the kernels, None when the op's reference runs;  places: (base, offset) of every
                    kernel buffer
     record         (base, offset) of a check's record;  home: the position of the home it overwrites
+    group          number of the launch that it shares with its neighbours
     recomputed     a second time: a budget did not allow to keep the first result
     """
 
@@ -47,6 +49,7 @@ class Step:
     record: tuple[int, int] | None = None
     home: int | None = None
     recomputed: bool = False
+    group: int | None = None
 
     def cost(self) -> Cost:
         """Floating-point operations, and bytes read and written."""
@@ -199,7 +202,8 @@ class Plan:
         return at
 
     def kernel_count(self) -> int:
-        return sum(len(s.kernels) if s.kernels is not None else 1 for s in self.steps)
+        """How many kernels a run starts; a launch that steps share counts once."""
+        return sum(len(launch) for launch in map(launches_of, together(self.steps)))
 
     def __repr__(self) -> str:
         return (
@@ -219,7 +223,7 @@ class Plan:
                 (
                     str(k),
                     step.op.name,
-                    step.name,
+                    step.name if step.group is None else f"{step.op.shares} {step.group}",
                     str(step.layer or ""),
                     ", ".join(show(o) for o in step.inputs),
                     ", ".join(show(o) for o in step.outputs),
@@ -239,6 +243,30 @@ class Plan:
             f"{self.arena_lower_bound_bytes:,}), left behind {self.external_bytes:,}"
         )
         return "\n".join(lines)
+
+
+def together(steps: Sequence[Step]) -> list[list[Step]]:
+    """Neighbours that share a launch; the others alone."""
+    found: list[list[Step]] = []
+    for step in steps:
+        if found and step.group is not None and found[-1][0].group == step.group:
+            found[-1].append(step)
+        else:
+            found.append([step])
+    return found
+
+
+def launches_of(steps: list[Step]) -> list[tuple]:
+    """The launches of steps that stand together, as a device's program takes them. One that is
+    shared has integers: how many parts, then per part how many buffers, integers and reals, then
+    the parts' integers; buffers and reals of the parts one after the other."""
+    if len(steps) == 1:
+        return steps[0].launches() if steps[0].kernels is not None else [()]
+    parts = [step.launches()[0] for step in steps]
+    sizes = [n for part in parts for n in (len(part[1]), len(part[2]), len(part[3]))]
+    integers = [len(parts), *sizes, *[n for part in parts for n in part[2]]]
+    places = [place for part in parts for place in part[1]]
+    return [(steps[0].op.shares, places, integers, [r for part in parts for r in part[3]])]
 
 
 def show(operand: Operand) -> str:

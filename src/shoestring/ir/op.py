@@ -81,6 +81,7 @@ class Op:
     generated: ClassVar[Any] = None
     prologue: Any = None
     joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
+    shares: ClassVar[str] = ""  # kernel that runs several launches as one: see compile/group.py
     summed: ClassVar[Any] = None  # makes one op of sums and what they add up: see compile/fuse.py
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages

@@ -241,18 +241,69 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
     }
 }
 
-static void elementwise(const Arguments& a) {
-    const Program p(a.integers);
+static int64_t elements(const Program& p) {
     int64_t total = 1;
     for (int64_t d = 0; d < p.rank; ++d) total *= p.shape[d];
-    parallel_for((total + p.grain - 1) / p.grain, [&](int64_t task) {
-        const int64_t start = task * p.grain;
-        run_program(p, a, start, start + p.grain < total ? start + p.grain : total);
+    return total;
+}
+
+static int64_t tasks(const Program& p) { return (elements(p) + p.grain - 1) / p.grain; }
+
+static void run_task(const Program& p, const Arguments& a, int64_t task) {
+    const int64_t start = task * p.grain, total = elements(p);
+    run_program(p, a, start, start + p.grain < total ? start + p.grain : total);
+}
+
+static void elementwise(const Arguments& a) {
+    const Program p(a.integers);
+    parallel_for(tasks(p), [&](int64_t task) { run_task(p, a, task); });
+}
+
+// Several programs that do not wait for each other, as one launch. integers: how many; of each how
+// many buffers, integers and reals it has; their integers. Buffers and reals: one after the other.
+constexpr int64_t kParts = 64;
+
+static void elementwise_group(const Arguments& a) {
+    const int64_t parts = a.integers[0], *sizes = a.integers + 1;
+    Arguments part[kParts];
+    int64_t end[kParts], total = 0;
+    Arguments next = {a.buffers, sizes + 3 * parts, a.reals};
+    for (int64_t k = 0; k < parts; ++k, sizes += 3) {
+        part[k] = next;
+        end[k] = total += tasks(Program(next.integers));
+        next = {next.buffers + sizes[0], next.integers + sizes[1], next.reals + sizes[2]};
+    }
+    parallel_for(total, [&](int64_t task) {
+        int64_t k = 0;
+        while (task >= end[k]) ++k;
+        run_task(Program(part[k].integers), part[k], task - (k ? end[k - 1] : 0));
     });
+}
+
+static const char* group_complaint(const Counts& c) {
+    if (c.integers < 1 || c.values[0] < 1 || c.values[0] > kParts ||
+        c.integers < 1 + 3 * c.values[0])
+        return "elementwise_group: the header is not whole";
+    const int64_t* sizes = c.values + 1;
+    const int64_t* integers = sizes + 3 * c.values[0];
+    int64_t buffers = 0, reals = 0;
+    for (int64_t k = 0; k < c.values[0]; ++k, sizes += 3) {
+        if (integers + sizes[1] > c.values + c.integers)
+            return "elementwise_group: a part is not whole";
+        const char* wrong = program_complaint({sizes[0], sizes[1], sizes[2], integers});
+        if (wrong) return wrong;
+        integers += sizes[1];
+        buffers += sizes[0];
+        reals += sizes[2];
+    }
+    return buffers == c.buffers && reals == c.reals && integers == c.values + c.integers
+               ? nullptr
+               : "elementwise_group: the parts do not have the sizes that the header states";
 }
 
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(elementwise, {"elementwise", shoestring::SHOESTRING_ISA::elementwise,
-                                 shoestring::SHOESTRING_ISA::program_complaint})
+namespace here = shoestring::SHOESTRING_ISA;
+SHOESTRING_KERNELS(elementwise, {"elementwise", here::elementwise, here::program_complaint},
+                   {"elementwise_group", here::elementwise_group, here::group_complaint})

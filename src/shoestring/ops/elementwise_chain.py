@@ -32,7 +32,7 @@ class Chain(Op):
     """count inputs, and links of which the last gives the result."""
 
     kind, cheap_to_recompute, strided, inplace = "expr", True, True, True
-    cases, gradient = (), None
+    cases, gradient, shares = (), None, "elementwise_group"
 
     def __init__(self, count: int, links: Sequence[Link]) -> None:
         self.count, self.links = count, tuple(links)

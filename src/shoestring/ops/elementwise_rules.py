@@ -51,6 +51,7 @@ class Elementwise(Op):
     weight: work per element in additions; meaning: the function in NumPy."""
 
     kind, cheap_to_recompute, strided, inplace = "expr", True, True, True
+    shares = "elementwise_group"
     rule: ClassVar[str] = NUMBER
     conditions: ClassVar[tuple[bool, ...]] = ()
     weight: ClassVar[float] = 1.0

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..backends.device import Device
 from ..compile import Plan, Step
+from ..compile.plan import launches_of, together
 from ..errors import DataError, ShoestringError, TornStateError, fail
 from ..ir import Spec
 from .arena import arena, arena_bytes
@@ -42,7 +43,7 @@ class Segment:
     def __init__(self, steps: list[Step], device: Device) -> None:
         self.steps, self.native = steps, steps[0].kernels is not None
         if self.native:
-            launches = [launch for step in steps for launch in step.launches()]
+            launches = [launch for some in together(steps) for launch in launches_of(some)]
             self.entries = [launch[0] for launch in launches]
             self.program = device.program(launches)
 
