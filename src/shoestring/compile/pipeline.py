@@ -126,7 +126,7 @@ def lower(
     views = {
         i: (op, draft.ins[i][0])
         for i, op in enumerate(draft.ops)
-        if op is not None and i in draft.root and draft.root[i] != i
+        if op is not None and draft.root.get(i, i) != i and i not in draft.fused
     }
     return Plan(
         device,

@@ -109,16 +109,16 @@ class Memory:
     def array(self, i: int) -> np.ndarray:
         found = self.arrays.get(i)
         if found is None:
-            plan = self.plan
+            plan, root = self.plan, self.plan.roots.get(i, i)
             if i in plan.views:
                 op, source = plan.views[i]
                 found = op.reference(self.array(source))
-            elif plan.stores.get(i) is not None and i in plan.bases:
-                found = self.arrays[plan.stores[i]]
+            elif plan.stores.get(root) is not None and root in plan.bases:
+                found = self.arrays[plan.stores[root]]
             else:
                 spec = plan.specs[i]
                 found = (
-                    np.ndarray(spec.shape, spec.dtype, self.arena, plan.offsets[i])
+                    np.ndarray(spec.shape, spec.dtype, self.arena, plan.offsets[root])
                     if spec.nbytes
                     else np.empty(spec.shape, spec.dtype)
                 )
