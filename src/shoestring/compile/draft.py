@@ -82,6 +82,16 @@ class Draft:
         """A position that a pass adds; it runs just before position `before`."""
         return self._add(op, ins, spec, self.rank[before] - 0.5, self.layers[before])
 
+    def redirect(self, moved: dict[int, int]) -> None:
+        """Let everybody read moved[i] instead of i. What nobody needs any more reads nothing."""
+        self.ins = [[moved.get(j, j) for j in ins] for ins in self.ins]
+        self.outputs = [moved.get(i, i) for i in self.outputs]
+        self.same = {i: moved.get(j, j) for i, j in self.same.items()} | moved
+        alive = reachable(self)
+        for i, op in enumerate(self.ops):  # superseded versions keep what they stand for
+            if i not in alive and op is not None and op.kind != "effect":
+                self.ins[i] = []
+
     def copy(self) -> Draft:
         """A draft that passes may change without changing this one."""
         other = object.__new__(Draft)
@@ -116,6 +126,21 @@ class Draft:
                 if i not in done:
                     done.add(i)
                     yield i
+
+
+def reachable(draft: Draft) -> set[int]:
+    """Positions that an output or a store needs. Every output of a node with several is written,
+    used or not."""
+    stack, seen = [*draft.outputs, *draft.stores, *draft.leaves], set()
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            stack.extend(draft.ins[i])
+            op = draft.ops[i]
+            if op is not None and op.outputs > 1:
+                stack.extend(range(i + 1, i + 1 + op.outputs))
+    return seen
 
 
 def copy_op() -> Op:

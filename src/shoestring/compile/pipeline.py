@@ -11,6 +11,7 @@ from ..errors import fail
 from ..ir import Op
 from .budget import Options
 from .draft import Draft, copy_op
+from .finish import finish
 from .fuse import fuse
 from .generate import generate
 from .graph import Graph
@@ -30,11 +31,12 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     fuse,
     prologue,
     generate,
+    finish,
     place,
     schedule,
     group,
 )
-FUSING = (fuse, prologue, generate, group)
+FUSING = (fuse, prologue, generate, finish, group)
 
 
 def plan(

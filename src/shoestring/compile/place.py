@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ..backends import Operand
 from ..ir import Output, Spec
-from .draft import Draft, copy_op
+from .draft import Draft, copy_op, reachable
 
 
 def place(draft: Draft) -> Draft:
@@ -27,21 +27,6 @@ def place(draft: Draft) -> Draft:
             place_one(draft, i)
     compute_in_home(draft)
     return draft
-
-
-def reachable(draft: Draft) -> set[int]:
-    """Positions that an output or a store needs. Every output of a node with several is written,
-    used or not."""
-    stack, seen = [*draft.outputs, *draft.stores, *draft.leaves], set()
-    while stack:
-        i = stack.pop()
-        if i not in seen:
-            seen.add(i)
-            stack.extend(draft.ins[i])
-            op = draft.ops[i]
-            if op is not None and op.outputs > 1:
-                stack.extend(range(i + 1, i + 1 + op.outputs))
-    return seen
 
 
 def place_one(draft: Draft, i: int) -> None:

@@ -65,6 +65,7 @@ class Op:
     program_shape      method: the sizes over which a program runs that reads its inputs, which may
                        then be generated as they are read; None: no program
     prologue           how its first input is computed inside it: see compile/prologue.py
+    finished           how arithmetic on its results runs inside it: see compile/finish.py
     batch_axis         method, see below
     tolerance          method: allowed error of float32 against the float64 reference, relative to
                        the largest value
@@ -80,6 +81,7 @@ class Op:
     dense: ClassVar[tuple[int, ...]] = ()
     generated: ClassVar[Any] = None
     prologue: Any = None
+    finished: Any = None
     joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
     shares: ClassVar[str] = ""  # kernel that runs several launches as one: see compile/group.py
     summed: ClassVar[Any] = None  # makes one op of sums and what they add up: see compile/fuse.py

@@ -78,7 +78,7 @@ const char* program_complaint(const Counts& c) {
         p.generated > p.inputs)
         return "a size in the program's header is out of range";
     if (c.buffers != p.inputs + p.outputs + p.generated || c.reals != p.constants ||
-        c.integers != p.generator - c.values + p.generated * (3 + kGenerated))
+        c.integers != p.end() - c.values)
         return "the program's parts do not have the sizes that its header states";
     if (p.slots < 0 || p.block < 1 || p.grain < 1 ||
         p.slots * p.width * (p.slots ? p.block : 0) > kScratch)
@@ -116,6 +116,16 @@ const char* prologue_complaint(const Counts& c, int64_t at, int64_t own, int64_t
     if (wrong) return wrong;
     const Program p(c.values + at);
     return p.outputs == 1 ? nullptr : "the program gives more than the kernel's first input";
+}
+
+const char* epilogue_complaint(const Counts& c, int64_t at, int64_t own, int64_t own_reals) {
+    if (c.integers <= at) return "the kernel does not say whether a program follows";
+    if (c.values[at])
+        return program_complaint(
+            {c.buffers - own, c.integers - at - 1, c.reals - own_reals, c.values + at + 1});
+    return c.integers == at + 1 && c.buffers == own && c.reals == own_reals
+               ? nullptr
+               : "the kernel's parts do not have the sizes that its integers state";
 }
 
 // A place in the index space: one index per axis.
@@ -299,6 +309,10 @@ static const char* group_complaint(const Counts& c) {
     return buffers == c.buffers && reals == c.reals && integers == c.values + c.integers
                ? nullptr
                : "elementwise_group: the parts do not have the sizes that the header states";
+}
+
+void run_epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals) {
+    if (a.integers[at]) elementwise({a.buffers + own, a.integers + at + 1, a.reals + own_reals});
 }
 
 }  // namespace SHOESTRING_ISA

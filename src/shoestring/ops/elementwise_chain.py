@@ -37,6 +37,7 @@ class Chain(Op):
     def __init__(self, count: int, links: Sequence[Link]) -> None:
         self.count, self.links = count, tuple(links)
         self.name = "+".join(link.op.name for link in self.links)  # type: ignore[misc]
+        self.weight = sum(link.op.weight for link in self.links)
 
     def dtypes(self, inputs: Sequence[np.dtype]) -> list[np.dtype]:
         """The types of all values."""
@@ -95,8 +96,7 @@ class Chain(Op):
         if found is None:
             return None
         instructions, constants = found
-        weight = sum(op.weight for op, _ in self.links)
-        return launched(instructions, inputs, outputs, constants, weight)
+        return launched(instructions, inputs, outputs, constants, self.weight)
 
     def cost(self, *shapes):
         size = max(int(np.prod(s)) for s in shapes)

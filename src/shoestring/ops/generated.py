@@ -15,6 +15,7 @@ import math
 from ..backends import Launch, Operand
 from ..ir import Cost, Op
 from .elementwise_program import Generated, row_major
+from .finish import Finished
 
 
 class ReadsGenerated(Op):
@@ -28,6 +29,7 @@ class ReadsGenerated(Op):
         self.dense = (inputs - 1, inputs)  # type: ignore[misc]
         self.kind, self.inplace = reader.kind, reader.inplace  # type: ignore[misc]
         self.outputs = reader.outputs  # type: ignore[misc]
+        self.finished = self.finish if reader.finished else None
 
     def full(self, xs, made):
         """The reader's inputs from these."""
@@ -41,6 +43,9 @@ class ReadsGenerated(Op):
 
     def reference(self, *xs):
         return self.reader.reference(*self.full(xs, self.maker.reference(*xs[-2:])))
+
+    def finish(self, inputs, made, chain, targets):
+        return Finished(self, len(inputs), made, chain, targets)
 
     def launch(self, device, inputs, outputs):
         """The reader's launch; its buffers are numbered anew: `at` is the maker's first input."""

@@ -1,12 +1,13 @@
 // Mean and biased variance of x[outer][kept][inner] over outer and inner, for each place of kept.
 //
-//   buffers x, mean, variance   integers outer kept inner
+//   buffers x, mean, variance   integers outer kept inner, then an epilogue (see program.h)
 //
 // Two passes: the sum, then the squared distances from the mean. E[x^2] - E[x]^2 would lose all
 // digits of the variance when the mean is large. The second pass finds the data in the cache: for a
 // batch of images one channel is small. Sums are kept per lane in float over one row and across
 // rows in double, so that the error does not grow with their number.
 #include "../backends/cpu/vector.h"
+#include "program.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
@@ -85,10 +86,17 @@ void moments(const Arguments& a) {
     const int64_t outer = a.integers[0], kept = a.integers[1], inner = a.integers[2];
     if (inner == 1) of_columns(a, outer, kept);
     else of_rows(a, outer, kept, inner);
+    run_epilogue(a, 3, 3, 0);
+}
+
+const char* complaint(const Counts& c) {
+    if (c.integers < 4) return "moments: the header is not whole";
+    return epilogue_complaint(c, 3, 3, 0);
 }
 
 }  // namespace
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
-SHOESTRING_KERNELS(norm, {"moments", shoestring::SHOESTRING_ISA::moments})
+SHOESTRING_KERNELS(norm, {"moments", shoestring::SHOESTRING_ISA::moments,
+                          shoestring::SHOESTRING_ISA::complaint})

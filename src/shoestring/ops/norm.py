@@ -17,6 +17,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, Case, Cost, Op, leaf, promote_float
+from .finish import Finished
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,33 +85,33 @@ class Moments(Op):
         dx = parts[0] if len(parts) == 1 else F.add(parts[0], parts[1])
         return (dx if dx.shape == x.shape else F.expand(dx, to=x.shape),)
 
+    def finished(self, inputs, made, chain, targets):
+        if self.layout(inputs[0].shape) is None:
+            return None
+        return Finished(self, len(inputs), made, chain, targets)
+
+    def layout(self, x) -> tuple[int, int, int] | None:
+        """x as [outer, kept, inner], reduced over outer and inner; None if its axes do not lie
+        so."""
+        first, last = self.axes[0], self.axes[-1]
+        middle = [k for k in range(first, last + 1) if k not in self.axes]
+        if first == 0 and last == len(x) - 1 and middle:
+            start, end = middle[0], middle[-1] + 1
+            if len(middle) != end - start:
+                return None
+            return math.prod(x[:start]), math.prod(x[start:end]), math.prod(x[end:])
+        if not middle and last == len(x) - 1:  # the last axes: every row for itself
+            return 1, math.prod(x[:first]), self.count(x)
+        if not middle and first == 0:  # the first axes: columns
+            return self.count(x), math.prod(x[last + 1 :]), 1
+        return None
+
     def launch(self, device, inputs, outputs):
         (x,) = inputs
-        if device != "cpu" or x.dtype != np.float32 or outputs[0].dtype != np.float32:
+        layout = self.layout(x.shape)
+        if device != "cpu" or x.dtype != np.float32 or layout is None:
             return None
-        shape, first, last = x.shape, self.axes[0], self.axes[-1]
-        middle = [k for k in range(first, last + 1) if k not in self.axes]
-        if first == 0 and middle and middle == list(range(middle[0], middle[-1] + 1)):
-            outer, kept = (
-                math.prod(shape[: middle[0]]),
-                math.prod(shape[middle[0] : middle[-1] + 1]),
-            )
-            inner = math.prod(shape[middle[-1] + 1 : last + 1])
-            if last == len(shape) - 1:
-                return Launch((Kernel("moments", (0, 1, 2), (outer, kept, inner)),))
-        if not middle and last == len(shape) - 1:  # the last axes: every row for itself
-            return Launch(
-                (Kernel("moments", (0, 1, 2), (1, math.prod(shape[:first]), self.count(shape))),)
-            )
-        if not middle and first == 0:  # the first axes: columns
-            return Launch(
-                (
-                    Kernel(
-                        "moments", (0, 1, 2), (self.count(shape), math.prod(shape[last + 1 :]), 1)
-                    ),
-                )
-            )
-        return None
+        return Launch((Kernel("moments", (0, 1, 2), (*layout, 0)),))
 
     def cost(self, x):
         return Cost(4.0 * math.prod(x), 4.0 * math.prod(x))

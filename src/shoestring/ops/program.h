@@ -44,6 +44,8 @@ struct Program {
           constant(input + inputs * (2 + rank)),
           instruction(constant + constants),
           generator(instruction + 6 * instructions) {}
+    // One past the program's last integer.
+    const int64_t* end() const { return generator + generated * (3 + kGenerated); }
 };
 
 // What is wrong with a program, nullptr if nothing. counts: of the program's own buffers, integers
@@ -77,6 +79,12 @@ struct Prologue {
 
 // What is wrong with the program in a kernel's integers from `at` on; own, own_reals: as above.
 const char* prologue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals);
+
+// A program at the end of another kernel, over its few results: the kernel's integers from `at` on
+// are 0, or 1 and the program; the program's buffers follow `own` ones of the kernel, its constants
+// `own_reals` others.
+void run_epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals);
+const char* epilogue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals);
 
 // Fills out with the elements start .. start + n - 1 of a generated input.
 using Generator = void (*)(const int64_t* numbers, const void* first, const void* second,

@@ -5,7 +5,7 @@
 //                             buffers of generated inputs
 //                    reals    the program's constants
 //                    integers outer, kept, inner, total, group, slices, sums, divisors[sums], then
-//                             the program (program.h), whose outputs are the f_j
+//                             the program (program.h), whose outputs are the f_j, then an epilogue
 //
 // The index space is row-major [outer, kept, inner], of which `total` elements exist (less only if
 // kept is 1). A task takes `group` neighbours k and one of `slices` parts of the o; it runs the
@@ -92,6 +92,7 @@ void program_sums(const Arguments& a) {
             y[k] = static_cast<float>(sum / static_cast<double>(divisors[j]));
         }
     }
+    run_epilogue(a, p.end() - n, p.inputs + sums + 1 + p.generated, p.constants);
 }
 
 const char* complaint(const Counts& c) {
@@ -101,7 +102,13 @@ const char* complaint(const Counts& c) {
     const int64_t used = kHead + c.values[6];
     if (c.buffers > kBuffers || c.values[2] < 1 || c.values[4] < 1 || c.values[5] < 1)
         return "program_sums: a size is out of range";
-    return program_complaint({c.buffers - 1, c.integers - used, c.reals, c.values + used});
+    // the program's own counts: they are compared with what the launch brings by the epilogue
+    const Program p(c.values + used);
+    const int64_t end = p.end() - c.values, own = p.inputs + p.outputs + p.generated;
+    if (end < used || end >= c.integers || own < 0 || own >= c.buffers)
+        return "program_sums: the program is not whole";
+    const char* wrong = program_complaint({own, end - used, p.constants, c.values + used});
+    return wrong ? wrong : epilogue_complaint(c, end, own + 1, p.constants);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ import numpy as np
 from ..backends import Kernel, Launch, Operand
 from ..ir import Cost, Op, Shape
 from .elementwise_program import Instruction, encode, row_major
+from .finish import Finished
 
 MOST_SUMS = 8
 TASK, PIECE = 4096, 65_536  # elements of a task at least; of one slice of a long sum
@@ -54,6 +55,9 @@ class Sums(Op):
         most = found is not None and len(found[0]) + len(self.ends) <= 40
         return most and len(self.ends) <= MOST_SUMS
 
+    def finished(self, inputs, made, chain, targets):
+        return Finished(self, len(inputs), made, chain, targets)
+
     def launch(self, device, inputs, outputs):
         found = self.chain.parts([x.dtype for x in inputs]) if device == "cpu" else None
         if found is None:
@@ -76,7 +80,7 @@ class Sums(Op):
         divisors = [int(end.divisor(self.space)) for end in self.ends]
         n = len(inputs) + sums
         buffers = (*kernel.buffers[:n], n, *kernel.buffers[n:])
-        integers = (*numbers, sums, *divisors, *kernel.integers)
+        integers = (*numbers, sums, *divisors, *kernel.integers, 0)
         return Launch(
             (Kernel("program_sums", buffers, integers, kernel.reals),), (8 * slices * sums * kept,)
         )

@@ -1,0 +1,177 @@
+"""finish: small arithmetic on a reduction's results runs in the kernel that makes them.
+
+An op says whether its kernel can run a program over its results (`finished`). The pass gives it the
+elementwise ops that read them, element by element, and nothing that is computed later by others:
+for a batch normalisation the scale and shift of each channel, and in its gradient the factors of
+the elementwise pass. What updates a state from its old value is left alone: updates run at the end
+of a plan. Bits do not change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ..ir import OUTPUTS, Output, Spec
+from .draft import Draft, reachable
+from .place import row_major
+
+MOST_ELEMENTS = 1 << 16  # of a result: what is computed early must be small
+MOST_INPUTS, MOST_LINKS = 24, 24
+
+
+def finish(draft: Draft) -> Draft:
+    for i in sorted(reachable(draft)):
+        op = draft.ops[i]
+        if op is not None and op.finished is not None:
+            Finish(draft, i).run()
+    return draft
+
+
+class Finish:
+    """The kernel at position `maker`. made: positions of its results; inside: what joins it, in
+    order; number: of each value, for the chain: `made`, then `others` (inputs), then `inside`."""
+
+    def __init__(self, draft: Draft, maker: int) -> None:
+        self.draft, self.maker = draft, maker
+        count = draft.ops[maker].outputs
+        self.made = [maker] if count == 1 else [maker + 1 + k for k in range(count)]
+        self.size = draft.specs[self.made[0]].size
+        self.alive = reachable(draft)
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        for i in self.alive:
+            for j in draft.ins[i]:
+                self.readers[j].add(i)
+        self.inside: list[int] = []
+        self.others: list[int] = []
+
+    def run(self) -> None:
+        sizes = {self.draft.specs[i].size for i in self.made}
+        if self.size > MOST_ELEMENTS or sizes != {self.size}:
+            return
+        later = self.later()
+        updates = self.updates()
+        for i in self.draft.topological():
+            if i in later and i not in updates and self.fits(i, later):
+                self.inside.append(i)
+                self.others += [
+                    j for j in self.draft.ins[i] if not self.known(j) and j not in self.others
+                ]
+        while self.inside:
+            found = self.built()
+            if found is not None:
+                return self.replace(*found)
+            self.inside.pop()
+            reads = {j for i in self.inside for j in self.draft.ins[i]}
+            self.others = [j for j in self.others if j in reads]
+
+    def later(self) -> set[int]:
+        """What is computed from the kernel's results."""
+        found, stack = set(), list(self.made)
+        while stack:
+            for r in self.readers[stack.pop()] - found:
+                found.add(r)
+                stack.append(r)
+        return found
+
+    def updates(self) -> set[int]:
+        """What leads only to new versions of states, and reads an old one or is the new one."""
+        draft, found, only = self.draft, set(), set(self.draft.stores)
+        homes = {h for h in draft.stores.values() if h is not None}
+        for i in reversed(list(draft.topological())):
+            op = draft.ops[i]
+            if op is None or i not in self.alive or op.kind not in ("expr", "view", "copy"):
+                continue
+            if i not in draft.outputs and self.readers[i] and self.readers[i] <= only:
+                only.add(i)
+                reads = {self.behind(j) for j in draft.ins[i]}
+                if reads & homes or self.readers[i] & set(draft.stores):
+                    found.add(i)
+        return found
+
+    def behind(self, j: int) -> int:
+        """The position that j looks at without a change of order: reshapes of what is
+        contiguous."""
+        draft = self.draft
+        while (op := draft.ops[j]) is not None and op.kind == "view" and not isinstance(op, Output):
+            (source,) = draft.ins[j]
+            shape = draft.specs[source].shape
+            if draft.specs[j].size == draft.specs[source].size:
+                found = op.view(shape, row_major(shape))
+                if found is not None and tuple(found[1]) == row_major(found[0]) and not found[2]:
+                    j = source
+                    continue
+            break
+        return j
+
+    def known(self, j: int) -> bool:
+        j = self.behind(j)
+        return j in self.made or j in self.inside
+
+    def fits(self, i: int, later: set[int]) -> bool:
+        draft, op = self.draft, self.draft.ops[i]
+        if op is None or op.joins is None or draft.specs[i].size != self.size:
+            return False
+        ins = draft.ins[i]
+        if not any(self.known(j) for j in ins) or len(self.inside) >= MOST_LINKS:
+            return False
+        for j in ins:
+            root = self.behind(j)
+            early = draft.ops[root] is None or draft.rank[root] < draft.rank[self.maker]
+            if not self.known(j) and (root in later or not early):
+                return False
+        if any(draft.specs[j].size not in (1, self.size) for j in ins):
+            return False
+        if len({*self.others, *ins}) > MOST_INPUTS:
+            return False
+        return op.program([draft.specs[j].dtype for j in ins]) is not None
+
+    def built(self):
+        """(op, targets); None if no kernel could run it."""
+        draft = self.draft
+        values = [*self.made, *self.others, *self.inside]
+        number = {j: k for k, j in enumerate(values)}
+        links = [
+            (
+                draft.ops[i],
+                tuple(number[j if j in number else self.behind(j)] for j in draft.ins[i]),
+            )
+            for i in self.inside
+        ]
+        count = len(self.made) + len(self.others)
+        chain = draft.ops[self.inside[0]].joins(count, links)
+        if chain.program([draft.specs[j].dtype for j in values[:count]]) is None:
+            return None
+        inside = set(self.inside)
+        targets = [i for i in inside if i in draft.outputs or self.wanted(i, inside)]
+        targets.sort()
+        if len(self.made) + len(targets) > len(OUTPUTS):
+            return None
+        maker = self.maker
+        op = draft.ops[maker].finished(
+            [draft.specs[j] for j in draft.ins[maker]],
+            [draft.specs[j] for j in self.made],
+            chain,
+            [(number[i], draft.specs[i]) for i in targets],
+        )
+        return None if op is None else (op, targets)
+
+    def wanted(self, i: int, inside: set[int]) -> bool:
+        """Whether somebody outside reads i, or a view of it."""
+        for r in self.readers[i]:
+            if r in inside:
+                continue
+            if self.behind(r) != i or r in self.draft.outputs or self.wanted(r, inside):
+                return True
+        return False
+
+    def replace(self, op, targets: list[int]) -> None:
+        draft, maker = self.draft, self.maker
+        old = [*self.made, *targets]
+        specs: tuple[Spec, ...] = tuple(draft.specs[i] for i in old)
+        new = draft.add(op, [*draft.ins[maker], *self.others], specs, maker)
+        moved = {}
+        for k, i in enumerate(old):
+            moved[i] = draft.add(OUTPUTS[k], [new], specs[k], maker)
+            draft.layers[moved[i]] = draft.layers[i]
+        draft.rank[new] = draft.rank[maker]
+        draft.redirect(moved)

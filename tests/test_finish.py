@@ -1,0 +1,161 @@
+"""Arithmetic on a reduction's results in the reduction's kernel: the same bits, fewer kernels."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shoestring as ss
+from shoestring.backends.cpu import _native as native
+from shoestring.compile import pipeline
+from shoestring.compile.finish import finish
+from shoestring.ir import F
+from shoestring.runtime import PLANS
+from shoestring.tensor import wrap
+
+UNARY = {
+    "neg": lambda a: -a,
+    "abs": lambda a: a.abs(),
+    "root": lambda a: (a.abs() + 1e-3) ** -0.5,
+    "tanh": lambda a: a.tanh(),
+    "positive": lambda a: ss.where(a > 0, a, 2.0),
+    "around": lambda a: a.reshape(-1).reshape(a.shape),
+}
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "maximum": ss.maximum,
+}
+STEP = st.tuples(st.sampled_from([*UNARY, *BINARY]), st.integers(0, 30), st.integers(0, 30))
+
+
+def without(monkeypatch, fn):
+    """The result of fn when the pass does not run."""
+    PLANS.clear()
+    passes = tuple(p for p in pipeline.PASSES if p is not finish)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "PASSES", passes)
+        try:
+            return fn()
+        finally:
+            PLANS.clear()
+
+
+def made(x, weight, outside, steps):
+    """Random arithmetic on moments and sums, and where it goes."""
+    mean, variance = [wrap(n) for n in F.moments(x.node, axes=(0, 2, 3))]
+    values = [mean, variance, (x * 2 + 1).sum((0, 2, 3), keepdims=True), weight, outside]
+    values += [(x - mean).abs().mean((0, 2, 3)).reshape(mean.shape)]
+    for name, first, second in steps:
+        a, b = values[first % len(values)], values[second % len(values)]
+        values.append(UNARY[name](a) if name in UNARY else BINARY[name](a, b))
+    return values
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(STEP, min_size=1, max_size=16),
+    st.lists(st.integers(0, 30), min_size=1, max_size=5),
+    st.sampled_from([(3, 4, 5, 2), (2, 1, 9, 9), (5, 70, 1, 1), (1, 3, 40, 41)]),
+)
+def test_bits_are_those_of_the_parts(steps, kept, shape):
+    rng = np.random.default_rng(len(steps))
+    channels = (1, shape[1], 1, 1)
+    data = [rng.normal(size=s).astype(np.float32) for s in (shape, channels, ())]
+
+    def values():
+        x, weight, outside = (ss.tensor(d) for d in data)
+        found = made(x, weight, outside, steps)
+        looked = [found[k % len(found)] for k in kept]
+        looked.append((x * looked[0] + found[-1]).relu())
+        del found  # what nobody holds need not be written
+        return [y.numpy().tobytes() for y in looked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        apart = without(patch, values)
+    PLANS.clear()
+    assert values() == apart
+
+
+def training_step(layers=2, momentum=0.9):
+    norms = [ss.BatchNorm2D(8) for _ in range(layers)]
+    weights = [ss.Parameter(np.full((8, 8, 1, 1), 0.1 + k, np.float32)) for k in range(layers)]
+    parameters = [p for n in norms for p in n.parameters()] + weights
+    optimizer = ss.optim.SGD(parameters, lr=0.1, momentum=momentum)
+
+    @ss.compile
+    def step(x):
+        optimizer.zero_grad()
+        for norm, weight in zip(norms, weights, strict=True):
+            x = ss.relu(norm(ss.conv2d(x, weight)))
+        loss = (x * x).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, [*parameters, *[v for n in norms for v in (n.running_mean, n.running_var)]]
+
+
+def test_batch_normalisation_is_four_kernels_and_trains_to_the_same_bits(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(4, 8, 6, 6)).astype(np.float32)
+
+    def trained():
+        step, states = training_step()
+        losses = [step(ss.tensor(x)).numpy().tobytes() for _ in range(3)]
+        plan = max((e.plan for e in PLANS.values()), key=lambda p: len(p.steps))
+        before = [s for s in plan.steps if s.home is None]
+        small = [s for s in before if s.op.kind == "expr" and s.outputs[0].size == 8]
+        return losses, [s.numpy().tobytes() for s in states], len(small)
+
+    apart = without(monkeypatch, trained)
+    together = trained()
+    assert together[:2] == apart[:2]
+    assert together[2] == 0 < apart[2]
+
+
+def test_a_result_that_somebody_looks_at_is_still_written():
+    x = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
+    t = ss.tensor(x)
+    mean, variance = [wrap(n) for n in F.moments(t.node, axes=(0,))]
+    scale = (variance + 1e-5) ** -0.5
+    y = (t - mean) * scale
+    np.testing.assert_allclose(y.numpy(), (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5), atol=1e-5)
+    np.testing.assert_allclose(scale.numpy(), 1 / np.sqrt(x.var(0, keepdims=True) + 1e-5), 1e-5)
+    np.testing.assert_allclose(mean.numpy(), x.mean(0, keepdims=True), atol=1e-6)
+
+
+def test_what_needs_another_result_waits_for_it():
+    """Two reductions, each of which the other's arithmetic reads: no cycle."""
+    x = np.random.default_rng(2).normal(size=(4, 6)).astype(np.float32)
+    a, b = ss.tensor(x), ss.tensor(x + 1)
+    first, second = [[wrap(n) for n in F.moments(t.node, axes=(0,))] for t in (a, b)]
+    left = first[0] * 2 + second[0]
+    right = second[1] * first[1] + left
+    np.testing.assert_allclose(
+        right.numpy(), x.var(0, keepdims=True) ** 2 + 3 * x.mean(0, keepdims=True) + 1, rtol=1e-5
+    )
+
+
+def refused(entry, buffers, integers, reals, message):
+    with pytest.raises(ValueError, match=message):
+        native.Program([(entry, [(b, 0) for b in range(buffers)], list(integers), list(reals))])
+
+
+def test_kernels_refuse_a_program_that_is_not_whole():
+    native.Program([("moments", [(0, 0), (1, 0), (2, 0)], [1, 2, 3, 0], [])])
+    refused("moments", 3, (1, 2, 3), [], "not whole")
+    refused("moments", 4, (1, 2, 3, 0), [], "sizes that its integers state")
+    refused("moments", 3, (1, 2, 3, 1), [], "no header")
+
+    PLANS.clear()
+    x = ss.tensor(np.ones((3, 4, 20), np.float32))
+    ((x * 2).sum((0, 2)) * (x + 1).sum((0, 2))).numpy()
+    plan = max((e.plan for e in PLANS.values()), key=lambda p: len(p.steps))
+    (kernel,) = plan.steps[0].kernels
+    assert len(plan.steps) == 1 and kernel.entry == "program_sums"
+    count, good, reals = len(kernel.buffers), kernel.integers, kernel.reals
+    native.Program([("program_sums", [(b, 0) for b in range(count)], list(good), list(reals))])
+    refused("program_sums", count, good[:40], reals, "not whole|sizes")
+    refused("program_sums", count + 1, good, reals, "sizes")
+    refused("program_sums", count, [*good, 0], reals, "sizes")
