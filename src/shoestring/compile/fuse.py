@@ -30,6 +30,7 @@ from .place import reachable
 
 MOST_INPUTS, MOST_LINKS, MOST_SUMS = 12, 30, 4
 CHEAP = 4.0  # operations per element that may be done twice
+SMALL = 4096  # elements: sums of so few share a kernel whatever they read
 LARGE = 0.25  # of the index space: what broadcasts from less costs nothing to read
 
 
@@ -174,6 +175,8 @@ class Cover:
         draft = self.draft
         inputs = sorted(self.frontier(inside, targets))
         number = {j: k for k, j in enumerate([*inputs, *inside])}
+        if not inside:
+            return None, inputs, number
         links = [(draft.ops[i], tuple(number[j] for j in draft.ins[i])) for i in inside]
         joins = draft.ops[inside[0]].joins
         op = joins(len(inputs), links)
@@ -204,7 +207,7 @@ class Cover:
                 for group, seen in open_groups:
                     if (
                         len(group) < MOST_SUMS
-                        and seen & reads
+                        and (seen & reads or math.prod(shape) <= SMALL)
                         and not any(self.follows(i, other) for other in group)
                     ):
                         group.append(i)
@@ -245,7 +248,7 @@ class Cover:
         shape = draft.specs[targets[0]].shape
         inside = self.absorbed(list(dict.fromkeys(targets)), shape, set(group))
         alone = len(group) == 1 and self.readers[targets[0]] == {group[0]}
-        found = self.chain(inside, targets) if inside and not alone else None
+        found = None if alone or (not inside and len(group) == 1) else self.chain(inside, targets)
         if found is None:  # a chain that only one sum reads: see prologue.py
             for i in group:
                 self.needed.update(draft.ins[i])

@@ -24,16 +24,19 @@ TASK, PIECE = 4096, 65_536  # elements of a task at least; of one slice of a lon
 
 
 class Sums(Op):
-    """chain: computes the values, from `space`-shaped inputs; values: numbers of those that are
-    summed; ends: the reductions, one per value."""
+    """chain: computes the values, from `space`-shaped inputs, or None where the inputs themselves
+    are summed; values: numbers of those that are summed; ends: the reductions, one per value."""
 
     kind, cheap_to_recompute, strided = "reduce", False, True
     cases, gradient = (), None
 
-    def __init__(self, chain: Op, values: Sequence[int], ends: Sequence[Op], space: Shape) -> None:
+    def __init__(
+        self, chain: Op | None, values: Sequence[int], ends: Sequence[Op], space: Shape
+    ) -> None:
         self.chain, self.values, self.ends, self.space = chain, tuple(values), tuple(ends), space
         self.outputs = len(self.ends)  # type: ignore[misc]
-        links = [link.op.name for link in chain.links]
+        self.links = () if chain is None else chain.links
+        links = [link.op.name for link in self.links]
         self.name = "+".join([*links, *[end.name for end in ends]])  # type: ignore[misc]
 
     def program_shape(self, y):
@@ -44,14 +47,20 @@ class Sums(Op):
         return found[0] if self.outputs == 1 else found
 
     def reference(self, *xs):
-        values = self.chain.results(xs)
+        values = list(xs) if self.chain is None else self.chain.results(xs)
         full = [np.broadcast_to(values[v], self.space) for v in self.values]
         found = tuple(end.reference(x) for end, x in zip(self.ends, full, strict=True))
         return found[0] if self.outputs == 1 else found
 
+    def parts(self, dtypes):
+        """The chain's program, see Chain.parts."""
+        if self.chain is None:
+            return [], (), list(range(len(dtypes)))
+        return self.chain.parts(dtypes)
+
     def fits(self, dtypes) -> bool:
         """Whether a kernel can run it."""
-        found = self.chain.parts(dtypes)
+        found = self.parts(dtypes)
         most = found is not None and len(found[0]) + len(self.ends) <= 40
         return most and len(self.ends) <= MOST_SUMS
 
@@ -59,7 +68,7 @@ class Sums(Op):
         return Finished(self, len(inputs), made, chain, targets)
 
     def launch(self, device, inputs, outputs):
-        found = self.chain.parts([x.dtype for x in inputs]) if device == "cpu" else None
+        found = self.parts([x.dtype for x in inputs]) if device == "cpu" else None
         if found is None:
             return None
         instructions, constants, place = found
@@ -89,7 +98,7 @@ class Sums(Op):
         return tuple(row_major(self.space))
 
     def weight(self) -> float:
-        return sum(link.op.weight for link in self.chain.links)
+        return 1.0 + sum(link.op.weight for link in self.links)
 
     def cut(self) -> tuple[int, ...]:
         """outer, kept, inner, total, group, slices: how the work is cut, from shapes alone."""
@@ -105,4 +114,4 @@ class Sums(Op):
         size = math.prod(self.space)
         kept = sum(math.prod(end.shape(self.space)) for end in self.ends)
         read = sum(math.prod(s) for s in shapes)
-        return Cost((self.weight() + len(self.ends)) * size, 4.0 * (read + kept))
+        return Cost((self.weight() + len(self.ends) - 1) * size, 4.0 * (read + kept))
