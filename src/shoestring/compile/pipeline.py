@@ -11,6 +11,7 @@ from ..errors import fail
 from ..ir import Op
 from .budget import Options
 from .draft import Draft, copy_op
+from .epilogue import epilogue
 from .finish import finish
 from .fuse import fuse
 from .generate import generate
@@ -31,12 +32,13 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     fuse,
     prologue,
     generate,
+    epilogue,
     finish,
     place,
     schedule,
     group,
 )
-FUSING = (fuse, prologue, generate, finish, group)
+FUSING = (fuse, prologue, generate, epilogue, finish, group)
 
 
 def plan(

@@ -12,11 +12,12 @@
 //           followed by the taps' offsets, workspace for src, and for weight_grad one for dy
 // integers  N C H W K R S P Q, stride a b, padding top left (of the forward convolution, in all
 //           three), images of which src is made at a time; for weight_grad also splits and the
-//           floats of the partial sums
+//           floats of the partial sums, for the other two an epilogue (program.h)
 // How work is cut depends on shapes alone: threads do not change bits.
 // What it does not do: cut channels so that large images stay in cache, or save multiplications
 // (Winograd; a strided input gradient multiplies the zeros between).
 #include "conv_weights.h"
+#include "program.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
@@ -78,29 +79,63 @@ void pack(const float* w, int64_t k, int64_t K, int64_t from_k, int64_t channels
         }
 }
 
-// y[n, k, p, q] = sum over taps, for N images. taps: their offsets; packed: the weights, by pack.
-void convolve(const Source& src, int64_t N, const int64_t* taps, int64_t count, int64_t K,
-              int64_t P, int64_t Q, const float* packed, float* y) {
-    const int64_t across = parts(Q, W), vectors = P * across, blocks = parts(K, kRows);
-    const int64_t groups = parts(vectors, kVectors), bands = least(groups, parts(16, N));
-    parallel_for(N * bands, [&](int64_t task) {
-        const int64_t n = task / bands, band = task % bands;
+// How one image is cut. `bands` tasks share it: each takes some blocks of kRows channels where
+// planes are small, else some groups of kVectors vectors. A task works on `stretch` groups at a
+// time, whose source stays in cache, and completes them in one block after the other.
+constexpr int64_t kSmallPlane = 1024, kSource = 65536, kLeastPixels = 256;
+
+struct Cut {
+    int64_t bands, stretch;
+    bool by_blocks;
+    Cut(int64_t N, int64_t channels, int64_t pixels, int64_t groups, int64_t blocks) {
+        bands = parts(16, N);
+        by_blocks = pixels <= kSmallPlane && blocks >= bands;
+        if (!by_blocks) bands = least(bands, groups);
+        const int64_t wanted =
+            kSource / channels > kLeastPixels ? kSource / channels : kLeastPixels;
+        stretch = parts(least(wanted, kSmallPlane) * groups, pixels);
+    }
+};
+
+// y[n, k, p, q] = sum over taps, for N images, the first of which has number `first`. taps: their
+// offsets; packed: the weights, by pack; result: of all images.
+void convolve(const Source& src, int64_t first, int64_t N, int64_t C, const int64_t* taps,
+              int64_t count, int64_t K, int64_t P, int64_t Q, const float* packed, float* result,
+              const Epilogue& epilogue) {
+    const int64_t across = parts(Q, W), vectors = P * across, area = P * Q;
+    const int64_t groups = parts(vectors, kVectors), blocks = parts(K, kRows);
+    const Cut cut(N, C, area, groups, blocks);
+    parallel_for(N * cut.bands, [&](int64_t task) {
+        const int64_t n = task / cut.bands, band = task % cut.bands, base = (first + n) * K * area;
         const float* image = src.data + n * src.image;
-        for (int64_t g = groups * band / bands; g < groups * (band + 1) / bands; ++g) {
-            Vector at[kVectors];
-            const int64_t v = g * kVectors, width = least(kVectors, vectors - v);
-            for (int64_t j = 0; j < width; ++j) at[j] = pixels(v + j, across, Q, src.step);
-            for (int64_t block = 0; block < blocks; ++block) {
-                const int64_t k = block * kRows, rows = least(kRows, K - k);
-                float* out = y + (n * K + k) * P * Q;
+        const auto part = [&](int64_t whole, bool shared, int64_t i) {
+            return shared ? whole * (band + i) / cut.bands : whole * i;
+        };
+        const int64_t last = part(groups, !cut.by_blocks, 1);
+        for (int64_t begin = part(groups, !cut.by_blocks, 0), end; begin < last; begin = end) {
+            end = least(begin + cut.stretch, last);
+            const int64_t from = pixels(begin * kVectors, across, Q, 0).target;
+            const int64_t to = end == groups ? area : pixels(end * kVectors, across, Q, 0).target;
+            for (int64_t block = part(blocks, cut.by_blocks, 0);
+                 block < part(blocks, cut.by_blocks, 1); ++block) {
+                const int64_t k = block * kRows, rows = least(kRows, K - k), at_k = base + k * area;
                 const float* w = packed + k * count;
-                if (width == 3) tile<3>(image, at, w, taps, count, out, P * Q, rows);
-                else if (width == 2) tile<2>(image, at, w, taps, count, out, P * Q, rows);
-                else tile<1>(image, at, w, taps, count, out, P * Q, rows);
+                for (int64_t g = begin; g < end; ++g) {
+                    Vector at[kVectors];
+                    const int64_t v = g * kVectors, width = least(kVectors, vectors - v);
+                    for (int64_t j = 0; j < width; ++j) at[j] = pixels(v + j, across, Q, src.step);
+                    float* out = result + at_k;
+                    if (width == 3) tile<3>(image, at, w, taps, count, out, area, rows);
+                    else if (width == 2) tile<2>(image, at, w, taps, count, out, area, rows);
+                    else tile<1>(image, at, w, taps, count, out, area, rows);
+                }
+                if (epilogue) epilogue.run(at_k, area, rows, from, to);
             }
         }
     });
 }
+
+constexpr int64_t kBuffers = 5, kIntegers = 14;  // of conv2d and its input gradient
 
 const float* input(const Arguments& a, int k) { return static_cast<const float*>(a.buffers[k]); }
 float* space(const Arguments& a, int k) { return static_cast<float*>(a.buffers[k]); }
@@ -114,11 +149,12 @@ void conv2d(const Arguments& a) {
         pack(input(a, 1), block * kRows, z.K, count, 1, 0, count, false,
              packed + block * kRows * count);
     });
+    const Epilogue epilogue(a, kIntegers, kBuffers, 0);
     for (int64_t n = 0, some; n < z.N; n += some) {
         some = least(a.integers[13], z.N - n);
         const Source src = unfold(z, some, input(a, 0) + n * z.C * z.H * z.W_, space(a, 4));
         if (n == 0) src.taps(z.C, z.R, z.S, taps);
-        convolve(src, some, taps, count, z.K, z.P, z.Q, packed, space(a, 2) + n * z.K * z.P * z.Q);
+        convolve(src, n, some, z.C, taps, count, z.K, z.P, z.Q, packed, space(a, 2), epilogue);
     }
 }
 
@@ -131,12 +167,12 @@ void conv2d_input_grad(const Arguments& a) {
         pack(input(a, 1), block * kRows, z.C, window, z.K, z.C * window, window, true,
              packed + block * kRows * count);
     });
+    const Epilogue epilogue(a, kIntegers, kBuffers, 0);
     for (int64_t n = 0, some; n < z.N; n += some) {
         some = least(a.integers[13], z.N - n);
         const Source src = spread(z, some, input(a, 0) + n * z.K * z.P * z.Q, space(a, 4));
         if (n == 0) src.taps(z.K, z.R, z.S, taps);
-        convolve(src, some, taps, count, z.C, z.H, z.W_, packed,
-                 space(a, 2) + n * z.C * z.H * z.W_);
+        convolve(src, n, some, z.K, taps, count, z.C, z.H, z.W_, packed, space(a, 2), epilogue);
     }
 }
 
@@ -156,8 +192,17 @@ void conv2d_weight_grad(const Arguments& a) {
     else weight_total<1>(z, splits, space(a, 3), space(a, 2));
 }
 
-const char* complaint(const Counts& c) {
-    return c.buffers == 5 && c.integers == 14 ? nullptr : "conv2d: needs 5 buffers, 14 integers";
+const char* forward_complaint(const Counts& c) {
+    if (c.integers <= kIntegers || c.buffers < kBuffers)
+        return "conv2d: needs 5 buffers, 14 integers and an epilogue";
+    const int64_t* n = c.values;
+    return epilogue_complaint(c, kIntegers, kBuffers, 0, n[0] * n[4] * n[7] * n[8]);
+}
+const char* input_complaint(const Counts& c) {
+    if (c.integers <= kIntegers || c.buffers < kBuffers)
+        return "conv2d_input_grad: needs 5 buffers, 14 integers and an epilogue";
+    const int64_t* n = c.values;
+    return epilogue_complaint(c, kIntegers, kBuffers, 0, n[0] * n[1] * n[2] * n[3]);
 }
 const char* weight_complaint(const Counts& c) {
     return c.buffers == 6 && c.integers == 16 ? nullptr
@@ -169,6 +214,6 @@ const char* weight_complaint(const Counts& c) {
 }  // namespace shoestring
 
 namespace here = shoestring::SHOESTRING_ISA;
-SHOESTRING_KERNELS(conv, {"conv2d", here::conv2d, here::complaint},
-                   {"conv2d_input_grad", here::conv2d_input_grad, here::complaint},
+SHOESTRING_KERNELS(conv, {"conv2d", here::conv2d, here::forward_complaint},
+                   {"conv2d_input_grad", here::conv2d_input_grad, here::input_complaint},
                    {"conv2d_weight_grad", here::conv2d_weight_grad, here::weight_complaint})

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, Shape, promote_float
+from .epilogue import Epilogue
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 NONE: Pads = ((0, 0), (0, 0))
@@ -193,7 +194,11 @@ class Conv2D(Conv):
             y,
             packed(w[0], math.prod(w[1:])),
             self.unfolded(x, w, y),
+            more=(0,),
         )
+
+    def epilogue(self, inputs, chain, at):
+        return Epilogue.of(self, inputs, chain, at)
 
     def cost(self, x, w):
         return self.work(x, w, self.sizes(x, w))
@@ -258,7 +263,11 @@ class Conv2DInputGrad(Conv):
             y,
             packed(w[1], w[0] * w[2] * w[3]),
             spread,
+            more=(0,),
         )
+
+    def epilogue(self, inputs, chain, at):
+        return Epilogue.of(self, inputs, chain, at)
 
     def cost(self, dy, w):
         return self.work(self.x_shape, w, dy)

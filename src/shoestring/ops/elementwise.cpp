@@ -128,6 +128,22 @@ const char* epilogue_complaint(const Counts& c, int64_t at, int64_t own, int64_t
                : "the kernel's parts do not have the sizes that its integers state";
 }
 
+static int64_t elements(const Program& p) {
+    int64_t total = 1;
+    for (int64_t d = 0; d < p.rank; ++d) total *= p.shape[d];
+    return total;
+}
+
+const char* epilogue_complaint(const Counts& c, int64_t at, int64_t own, int64_t own_reals,
+                               int64_t count) {
+    const char* wrong = epilogue_complaint(c, at, own, own_reals);
+    if (wrong || !c.values[at]) return wrong;
+    const Program p(c.values + at + 1);
+    return p.outputs == 1 && elements(p) == count
+               ? nullptr
+               : "the program's output does not have the size of the kernel's";
+}
+
 // A place in the index space: one index per axis.
 struct Place {
     int64_t index[kAxes];
@@ -249,12 +265,6 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
             values[first + k] = to;
         }
     }
-}
-
-static int64_t elements(const Program& p) {
-    int64_t total = 1;
-    for (int64_t d = 0; d < p.rank; ++d) total *= p.shape[d];
-    return total;
 }
 
 static int64_t tasks(const Program& p) { return (elements(p) + p.grain - 1) / p.grain; }

@@ -8,13 +8,14 @@
 //
 //   buffers   a, b, y, workspace for the panels (one for each of `slots`)
 //   integers  M N K, strides of A (m, k), strides of B (k, n), slots, floats per slot,
-//             rank, rank sizes, rank strides of a, rank strides of b
+//             rank, rank sizes, rank strides of a, rank strides of b, an epilogue (program.h)
 //
 // Any strides: where k is contiguous, packing transposes W x W tiles in registers. Many places are
 // dealt out to `slots` tasks; with one slot, the threads share each product instead. Every tile is
 // one sum in one order, whichever thread computes it.
 // What it does not do: keep packed weights from one call to the next.
 #include "../backends/cpu/vector.h"
+#include "program.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
@@ -106,15 +107,17 @@ Tile tile_of(int64_t height) {
     else return height == R ? tile<R, V> : tile_of<R - 1, V>(height);
 }
 
+// y: of this product, whose first element has number `base` in the output.
 void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, float* y,
-             float* space) {
+             float* space, const Epilogue& epilogue, int64_t base) {
     const int64_t height = parts(M, parts(M, kM)), panels_m = parts(M, height);
     const int64_t panels_n = parts(N, kN), depth = parts(K, parts(K, kDepth));
     const int64_t narrow = N - (panels_n - 1) * kN <= W ? W : kN;  // width of the last panel of B
     float *b = space, *a = space + panels_n * kN * K;
     const bool small = M * N * K < 32768;
-    const int64_t chunks_m = small ? 1 : parts(panels_m, 8),
-                  chunks_n = small ? 1 : parts(panels_n, 4);
+    const int64_t chunks_m = small ? 1 : parts(panels_m, 8);
+    // an epilogue prefers long rows, where there are tasks enough without cutting them
+    const int64_t chunks_n = small ? 1 : parts(panels_n, epilogue && chunks_m >= 16 ? 32 : 4);
     const Tile whole = tile_of<kM, 2>(height), half = tile_of<kM, 1>(height);
     parallel_for(small ? 1 : chunks_m + chunks_n, [&](int64_t task) {
         const int64_t m0 = small || task < chunks_m ? panels_m * task / chunks_m : panels_m;
@@ -138,6 +141,11 @@ void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, 
                                           y + m * height * N + n * kN, N,
                                           least(height, M - m * height), N - n * kN, k > 0);
             }
+        if (!epilogue) return;
+        const int64_t top = panels_m * i / chunks_m * height, left = panels_n * j / chunks_n * kN;
+        const int64_t bottom = least(panels_m * (i + 1) / chunks_m * height, M);
+        const int64_t right = least(panels_n * (j + 1) / chunks_n * kN, N);
+        epilogue.run(base + top * N, N, bottom - top, left, right);
     });
 }
 
@@ -145,6 +153,7 @@ void matmul(const Arguments& x) {
     const int64_t* n = x.integers;
     const int64_t M = n[0], N = n[1], K = n[2], slots = n[7], room = n[8], rank = n[9];
     const int64_t *sizes = n + 10, *strides_a = sizes + rank, *strides_b = strides_a + rank;
+    const Epilogue epilogue(x, 10 + 3 * rank, 4, 0);
     int64_t count = 1;
     for (int64_t d = 0; d < rank; ++d) count *= sizes[d];
     parallel_for(slots, [&](int64_t slot) {
@@ -158,14 +167,20 @@ void matmul(const Arguments& x) {
             }
             product({static_cast<const float*>(x.buffers[0]) + at_a, n[3], n[4]},
                     {static_cast<const float*>(x.buffers[1]) + at_b, n[6], n[5]}, M, N, K,
-                    static_cast<float*>(x.buffers[2]) + place * M * N, space);
+                    static_cast<float*>(x.buffers[2]) + place * M * N, space, epilogue,
+                    place * M * N);
         }
     });
 }
 
 const char* complaint(const Counts& c) {
-    if (c.buffers != 4 || c.integers < 10) return "matmul: needs 4 buffers and 10 integers or more";
-    return c.integers == 10 + 3 * c.values[9] ? nullptr : "matmul: needs 10 + 3 * rank integers";
+    if (c.buffers < 4 || c.integers < 10) return "matmul: needs 4 buffers and 10 integers or more";
+    const int64_t *n = c.values, rank = n[9];
+    if (rank < 0 || c.integers <= 10 + 3 * rank)
+        return "matmul: needs 10 + 3 * rank integers and an epilogue";
+    int64_t elements = n[0] * n[1];
+    for (int64_t d = 0; d < rank; ++d) elements *= n[10 + d];
+    return epilogue_complaint(c, 10 + 3 * rank, 4, 0, elements);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, promote_float
+from .epilogue import Epilogue
 
 MAX_BATCH_AXES = 6
 MAX_SLOTS = 8  # products computed side by side, each in its own workspace
@@ -130,8 +131,11 @@ class MatMul(Op):
         places, room = math.prod(lead), packed_floats(M, N, K)
         slots = min(places, MAX_SLOTS) if places >= MAX_SLOTS or M * N * K < SMALL else 1
         integers = (M, N, K, *rows_a, *rows_b, slots, room, len(lead), *lead, *strides_a)
-        kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b))
+        kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b, 0))
         return Launch((kernel,), (4 * slots * room,))
+
+    def epilogue(self, inputs, chain, at):
+        return Epilogue.of(self, inputs, chain, at)
 
     def cost(self, a, b):
         y = self.shape(a, b)

@@ -86,6 +86,29 @@ const char* prologue_complaint(const Counts& counts, int64_t at, int64_t own, in
 void run_epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals);
 const char* epilogue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals);
 
+// A program that computes a kernel's final result from its raw one, in place: a task that has
+// written a stretch of the output runs it there, while that stretch is in cache. In the integers as
+// above; among the program's inputs and as its only output stands the kernel's output.
+struct Epilogue {
+    const int64_t* integers;  // nullptr: the raw result is the final one
+    Arguments arguments;
+    Epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals)
+        : integers(a.integers[at] ? a.integers + at + 1 : nullptr),
+          arguments{a.buffers + own, integers, a.reals + own_reals} {}
+    explicit operator bool() const { return integers != nullptr; }
+    void run(int64_t start, int64_t end) const {
+        run_program(Program(integers), arguments, start, end);
+    }
+    // Columns [from, to) of `rows` rows of `row` elements, the first of which begins at `start`.
+    void run(int64_t start, int64_t row, int64_t rows, int64_t from, int64_t to) const {
+        if (from == 0 && to == row) return run(start, start + rows * row);
+        for (int64_t i = 0; i < rows; ++i, start += row) run(start + from, start + to);
+    }
+};
+// elements: of the kernel's output.
+const char* epilogue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals,
+                               int64_t elements);
+
 // Fills out with the elements start .. start + n - 1 of a generated input.
 using Generator = void (*)(const int64_t* numbers, const void* first, const void* second,
                            int64_t start, int64_t n, void* out);
