@@ -21,6 +21,8 @@ import numpy as np
 from ..backends import Launch
 from ..ir import Cost, Op, Spec
 
+AXES = 8  # of an input: kernels walk over at most six besides those of a matrix
+
 
 class Epilogue(Op):
     """The chain of the maker's result and further inputs.
@@ -38,8 +40,8 @@ class Epilogue(Op):
 
     @classmethod
     def of(cls, maker: Op, inputs: Sequence[Spec], chain: Op, at: int) -> Epilogue | None:
-        """None where the maker has no kernel for inputs of these types."""
-        native = all(spec.dtype == np.float32 for spec in inputs)
+        """None where the maker has no kernel for inputs of these types and so many axes."""
+        native = all(spec.dtype == np.float32 and len(spec.shape) <= AXES for spec in inputs)
         return cls(maker, len(inputs), chain, at) if native else None
 
     def full(self, xs, made) -> list:
