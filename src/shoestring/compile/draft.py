@@ -18,6 +18,7 @@ strides     leaves that are not contiguous -> strides in elements
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -108,6 +109,14 @@ class Draft:
         for i, ins in enumerate(self.ins):
             for j in ins:
                 found[j].append(i)
+        return found
+
+    def readers(self) -> dict[int, set[int]]:
+        """{position: who reads it}, as far as an output or a store needs them."""
+        found: dict[int, set[int]] = defaultdict(set)
+        for i in reachable(self):
+            for j in self.ins[i]:
+                found[j].add(i)
         return found
 
     def topological(self) -> Iterator[int]:

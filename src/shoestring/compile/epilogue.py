@@ -9,24 +9,17 @@ so does one that waits for something large from later than the kernel, whose inp
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
-from .draft import Draft
-from .place import reachable
+from .draft import Draft, reachable
 
 LARGE = 0.25  # of the result
 
 
 def epilogue(draft: Draft) -> Draft:
-    readers: dict[int, set[int]] = defaultdict(set)
-    wanted = reachable(draft)
-    for i in wanted:
-        for j in draft.ins[i]:
-            readers[j].add(i)
+    readers = draft.readers()
     kept = {*draft.outputs, *draft.stores}
-    for i in sorted(wanted):
+    for i in sorted(reachable(draft)):
         if not joins(draft, i, readers[i]):
             continue
         makers = [

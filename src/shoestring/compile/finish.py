@@ -9,8 +9,6 @@ of a plan. Bits do not change.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from ..ir import OUTPUTS, Output, Spec
 from .draft import Draft, reachable
 from .place import row_major
@@ -36,11 +34,7 @@ class Finish:
         count = draft.ops[maker].outputs
         self.made = [maker] if count == 1 else [maker + 1 + k for k in range(count)]
         self.size = draft.specs[self.made[0]].size
-        self.alive = reachable(draft)
-        self.readers: dict[int, set[int]] = defaultdict(set)
-        for i in self.alive:
-            for j in draft.ins[i]:
-                self.readers[j].add(i)
+        self.alive, self.readers = reachable(draft), draft.readers()
         self.inside: list[int] = []
         self.others: list[int] = []
 

@@ -25,8 +25,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..ir import OUTPUTS
-from .draft import Draft
-from .place import reachable
+from .draft import Draft, reachable
 
 MOST_INPUTS, MOST_LINKS, MOST_SUMS = 12, 30, 4
 CHEAP = 4.0  # operations per element that may be done twice
@@ -59,10 +58,7 @@ class Cover:
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
         self.wanted = reachable(draft)
-        self.readers: dict[int, set[int]] = defaultdict(set)
-        for i in self.wanted:
-            for j in draft.ins[i]:
-                self.readers[j].add(i)
+        self.readers = draft.readers()
         self.kept = {*draft.outputs, *draft.stores}
         self.needed = set(self.kept)
         self.moved: dict[int, int] = {}
@@ -73,21 +69,14 @@ class Cover:
         for i in sorted(self.wanted, reverse=True):
             if i in done or (i not in self.needed and not self.required(i)):
                 continue
-            if draft.ops[i] is None:
-                continue
             if i in self.groups:
                 done.update(self.groups[i])
-                self.sum(self.groups[i])
-            elif self.joinable(i):
+                self.needed.update(self.sum(self.groups[i]))
+                continue
+            if self.joinable(i):
                 self.join(i)
             self.needed.update(draft.ins[i])
-        for i in range(len(draft)):
-            draft.ins[i] = [self.moved.get(j, j) for j in draft.ins[i]]
-        alive = reachable(draft)
-        for i in range(len(draft)):  # what has been absorbed reads nothing any more
-            op = draft.ops[i]
-            if i not in alive and op is not None and op.kind != "effect":
-                draft.ins[i] = []
+        draft.redirect(self.moved)
 
     def required(self, i: int) -> bool:
         """A check, or one of several outputs."""
@@ -241,8 +230,8 @@ class Cover:
                 stack += self.draft.ins[j]
         return False
 
-    def sum(self, group: list[int]) -> None:
-        """Compute a group of sums, and what they add up, in one kernel."""
+    def sum(self, group: list[int]) -> Iterable[int]:
+        """Compute a group of sums, and what they add up, in one kernel; what is read for it."""
         draft = self.draft
         targets = [draft.ins[i][0] for i in group]
         shape = draft.specs[targets[0]].shape
@@ -250,22 +239,18 @@ class Cover:
         alone = len(group) == 1 and self.readers[targets[0]] == {group[0]}
         found = None if alone or (not inside and len(group) == 1) else self.chain(inside, targets)
         if found is None:  # a chain that only one sum reads: see prologue.py
-            for i in group:
-                self.needed.update(draft.ins[i])
-            return
+            return targets
         chain, inputs, number = found
         ends = [draft.ops[i] for i in group]
         op = ends[0].summed(chain, [number[t] for t in targets], ends, shape)
         if not op.fits([draft.specs[j].dtype for j in inputs]):
-            for i in group:
-                self.needed.update(draft.ins[i])
-            return
-        self.needed.update(inputs)
+            return targets
         if len(group) == 1:
             draft.ops[group[0]], draft.ins[group[0]] = op, inputs
-            return
+            return inputs
         specs = tuple(draft.specs[i] for i in group)
         new = draft.add(op, inputs, specs, max(group))
         for k, i in enumerate(group):
             self.moved[i] = draft.add(OUTPUTS[k], [new], draft.specs[i], i)
             draft.layers[self.moved[i]] = draft.layers[i]
+        return inputs

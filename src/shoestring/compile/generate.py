@@ -8,20 +8,13 @@ bytes than writing the result and reading it once. Bits do not change.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from .draft import Draft
-from .place import reachable
+from .draft import Draft, reachable
 
 
 def generate(draft: Draft) -> Draft:
-    readers: dict[int, set[int]] = defaultdict(set)
-    wanted = reachable(draft)
-    for i in wanted:
-        for j in draft.ins[i]:
-            readers[j].add(i)
+    readers = draft.readers()
     kept = {*draft.outputs, *draft.stores}
-    for j in sorted(wanted):
+    for j in sorted(reachable(draft)):
         op = draft.ops[j]
         if op is None or op.generated is None or j in kept or not readers[j]:
             continue

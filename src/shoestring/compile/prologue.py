@@ -6,20 +6,13 @@ is never written; its inputs are read instead. Bits do not change.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from .draft import Draft
-from .place import reachable
+from .draft import Draft, reachable
 
 
 def prologue(draft: Draft) -> Draft:
-    readers: dict[int, set[int]] = defaultdict(set)
-    wanted = reachable(draft)
-    for i in wanted:
-        for j in draft.ins[i]:
-            readers[j].add(i)
+    readers = draft.readers()
     kept = {*draft.outputs, *draft.stores}
-    for i in sorted(wanted):
+    for i in sorted(reachable(draft)):
         op, ins = draft.ops[i], draft.ins[i]
         if op is None or op.prologue is None:
             continue

@@ -49,33 +49,34 @@ class Search:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.seen: dict[frozenset, tuple[int, float] | None] = {}
-        first = timeline.insert(())
+        first = self.simulate(frozenset())
         assert first is not None
-        self.base = timeline.live(first)
+        self.base = first[1]
         values = timeline.candidates(int(SMALL * max(self.base, default=0)) + 1)
-        self.values = [v for v in values if self.measure((v,)) is not None]
+        self.values = [v for v in values if self.measure(frozenset((v,))) is not None]
 
-    def measure(self, dropped: Collection[int]) -> tuple[int, float] | None:
-        """(peak, added cost); None if it cannot run."""
-        key = frozenset(dropped)
-        if key not in self.seen:
-            runs = self.timeline.insert(key)
-            self.seen[key] = (
-                None
-                if runs is None
-                else (max(self.timeline.live(runs), default=0), self.timeline.added(runs))
-            )
-        return self.seen[key]
-
-    def above(self, dropped: frozenset, aim: int) -> tuple[list[int], float] | None:
-        """(bytes above `aim` at every step and the repetitions before it, added cost)."""
-        timeline = self.timeline
-        runs = timeline.insert(dropped)
+    def simulate(self, dropped: frozenset) -> tuple[list[Run], list[int], float] | None:
+        """(runs, bytes alive at each, added cost); None if it cannot run."""
+        runs = self.timeline.insert(dropped)
         if runs is None:
             self.seen[dropped] = None
             return None
-        live, added = timeline.live(runs), timeline.added(runs)
-        self.seen[dropped] = max(live), added
+        live, added = self.timeline.live(runs), self.timeline.added(runs)
+        self.seen[dropped] = max(live, default=0), added
+        return runs, live, added
+
+    def measure(self, dropped: frozenset) -> tuple[int, float] | None:
+        """(peak, added cost); None if it cannot run."""
+        if dropped not in self.seen:
+            self.simulate(dropped)
+        return self.seen[dropped]
+
+    def above(self, dropped: frozenset, aim: int) -> tuple[list[int], float] | None:
+        """(bytes above `aim` at every step and the repetitions before it, added cost)."""
+        found = self.simulate(dropped)
+        if found is None:
+            return None
+        runs, live, added = found
         over, most = [], 0
         for run, nbytes in zip(runs, live, strict=True):
             most = max(most, nbytes - aim)
@@ -97,7 +98,6 @@ class Search:
 def frontier(timeline: Timeline) -> list[Point]:
     """All points worth choosing, from no recomputation to the smallest peak found."""
     search = Search(timeline)
-    search.measure(())
     if search.values:
         greedy(search, AIMS)
         programme(search)
@@ -121,7 +121,6 @@ def again(timeline: Timeline, lowest: Point) -> Point | None:
         return None
     deeper = timeline.unrolled(lowest.runs)
     search = Search(deeper)
-    search.measure(())
     if search.values:
         greedy(search, 2)
     peak, added, dropped = search.best()[-1]
@@ -227,23 +226,20 @@ def measure_part(
     """(bytes needed besides what is kept before i, added cost) when the values strictly between the
     i-th and the j-th are dropped and all others kept. 0 and n + 1 stand for start and end."""
     timeline = search.timeline
-    dropped = values[i : j - 1]
-    runs = timeline.insert(frozenset(dropped))
-    if runs is None:
+    found = search.simulate(frozenset(values[i : j - 1]))
+    if found is None:
         return None
+    runs, live, added = found
     first = timeline.maker[values[i - 1]] if i else -1
     turn = timeline.maker[values[j - 1]] if j <= len(values) else timeline.end
     back = timeline.rest[values[j - 1]][1] if j <= len(values) else 0
     until = timeline.rest[values[i - 1]][1] if i else timeline.end
     work, step = 0, timeline.end
-    live = timeline.live(runs)
     for at in range(len(runs) - 1, -1, -1):  # a repetition belongs to the step after it
         if not runs[at].repeated:
             step = runs[at].step
         if first < step <= turn or back <= step < until:
             work = max(work, live[at] - before)
-    added = timeline.added(runs)
-    search.seen.setdefault(frozenset(dropped), (max(live), added))
     return work, added
 
 

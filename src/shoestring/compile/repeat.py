@@ -81,11 +81,9 @@ def clone(draft: Draft, i: int) -> int:
     copy = draft.add(draft.ops[i], list(draft.ins[i]), draft.specs[i], i)
     draft.launches[copy] = draft.launches[i]
     draft.repeated.add(copy)
-    if draft.ops[i].outputs == 1:
-        place(draft, copy, i, copy)
-    for k in range(draft.ops[i].outputs if draft.ops[i].outputs > 1 else 0):
-        out = draft.add(OUTPUTS[k], [copy], draft.specs[i + 1 + k], i)
-        place(draft, out, i + 1 + k, out)
+    for k, out in enumerate(written(draft, i)):
+        twin = copy if out == i else draft.add(OUTPUTS[k], [copy], draft.specs[out], i)
+        place(draft, twin, out, twin)
     return copy
 
 

@@ -4,10 +4,9 @@ The order of creation, with three exceptions. A large update (a store, and the e
 that lead only to it) runs as soon as it can, so that its gradient's memory is free again. So does a
 step that frees more memory than it takes: a weight gradient before the input gradient, since it is
 the last to read the layer's input. A small update runs last: until the first store a plan may fail
-or be interrupted and nothing has happened. Every
-store waits for all checks of data, and for all other readers of the value it overwrites; stores
-that wait for each other (a swap) are computed into memory of their own and written at the end:
-`late`.
+or be interrupted and nothing has happened. Every store waits for all checks of data, and for all
+other readers of the value it overwrites; stores that wait for each other (a swap) are computed into
+memory of their own and written at the end: `late`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ..backends.device import Device
 from ..compile import Plan
-from ..config import bytes_of, limit_of
+from ..config import limit_of
 from ..errors import MemoryBudgetError, fail
 from .session import session
 
@@ -152,6 +152,3 @@ def at_least(nbytes: int) -> str:
     """A size to type that is not smaller."""
     unit = ("MiB", 2**20) if nbytes >= 2**25 else ("KiB", 2**10)
     return f"{-(-nbytes // unit[1])}{unit[0]}"
-
-
-__all__ = ["MemoryLimit", "bytes_of", "memory_limit", "require", "room"]
