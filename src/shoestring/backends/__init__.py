@@ -1,5 +1,5 @@
 """Backends: buffers, kernel text, launches. They know no op and no graph."""
 
-from .launch import Kernel, Launch, Operand
+from .launch import Kernel, Launch, Operand, row_major
 
-__all__ = ["Kernel", "Launch", "Operand"]
+__all__ = ["Kernel", "Launch", "Operand", "row_major"]

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import fail
 from .device import Device
+from .launch import row_major
 
 
 class Flags(NamedTuple):
@@ -34,8 +35,7 @@ class Outline:
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
         self.nbytes = math.prod(self.shape) * self.dtype.itemsize
-        after = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
-        self.strides = tuple(n * self.dtype.itemsize for n in after)
+        self.strides = tuple(n * self.dtype.itemsize for n in row_major(self.shape))
 
 
 class OutlinedDevice(Device):

@@ -26,7 +26,7 @@ from ..ir import leaf
 from ..models import MODELS, build, input_shape, recipe
 from ..runtime.limits import at_least, size, tenants
 from ..tensor import wrap
-from .train import file_can_be_made, whole, write_json
+from .train import file_can_be_made, number, whole, write_json
 
 GUESSES = 6  # from a straight line, before the search for the largest batch doubles and halves
 
@@ -55,10 +55,7 @@ def at_most(limit: int) -> Callable[[str], int]:
 
 
 def factor(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
+    value = number(text)
     if not 0 < value <= 100:
         raise argparse.ArgumentTypeError(f"must be above 0 and at most 100, got {text}")
     return value

@@ -37,11 +37,15 @@ def whole(text: str) -> int:
     return value
 
 
-def rate(text: str) -> float:
+def number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
+
+
+def rate(text: str) -> float:
+    value = number(text)
     if not 0 < value < 100:
         raise argparse.ArgumentTypeError(f"must be above 0, got {text}")
     return value

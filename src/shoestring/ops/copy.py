@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backends import Kernel, Launch, Operand
+from ..backends import Kernel, Launch, Operand, row_major
 from ..ir import MIXED, Case, Cost, Op, Shape, leaf, promote
-from .layout import Index, as_slices, check_index, copy_kernel, extent, row_major, slice_strides
+from .layout import Index, as_slices, check_index, copy_kernel, extent, slice_strides
 
 
 def launch_copies(

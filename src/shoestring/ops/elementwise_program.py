@@ -12,14 +12,13 @@ does not do: choose which ops form a chain.
 from __future__ import annotations
 
 import functools
-import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ..backends import Kernel, Operand
+from ..backends import Kernel, Operand, row_major
 
 TYPES = {"float32": "f32", "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "u8"}
 BYTES = {"f32": 4, "i64": 8, "i32": 4, "u8": 1}
@@ -85,7 +84,7 @@ def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand | Gener
     if first + len(instructions) > MOST_VALUES or len(shape) > MOST_AXES:
         return None
     target = {value - first: k for k, (value, _) in enumerate(outputs)}
-    whole = row_major(shape)
+    whole = list(row_major(shape))
     generated = [k for k, x in enumerate(inputs) if isinstance(x, Generated)]
     if len(generated) > 1 or any(strides[k] != whole for k in generated):
         return None
@@ -164,7 +163,3 @@ def collapse(shape: tuple[int, ...],
             for walk, step in zip(walks, steps, strict=True):
                 walk.append(step)
     return (sizes, walks) if sizes else ([1], [[1] for _ in full])
-
-
-def row_major(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[k + 1:]) for k in range(len(shape))]

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 
-from ..backends import Launch, Operand
+from ..backends import Launch, Operand, row_major
 from ..ir import Cost, Op
-from .elementwise_program import Generated, row_major
+from .elementwise_program import Generated
 from .finish import Finished
 
 
@@ -50,7 +50,7 @@ class ReadsGenerated(Op):
     def launch(self, device, inputs, outputs):
         """The reader's launch; its buffers are numbered anew: `at` is the maker's first input."""
         sizes = self.maker.shape(*[x.shape for x in inputs[-2:]])
-        made = Operand(sizes, inputs[-2].dtype, tuple(row_major(sizes)))
+        made = Operand(sizes, inputs[-2].dtype, row_major(sizes))
         own = self.maker.launch(device, inputs[-2:], [made])
         if own is None:
             return None

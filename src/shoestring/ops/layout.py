@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Kernel, Launch, Operand
+from ..backends import Kernel, Launch, Operand, row_major
 from ..ir import Node, Op, Shape
 
 Index = tuple[tuple[int, int, int], ...]  # (start, stop, step) per axis, as in range()
@@ -23,15 +23,6 @@ MAX_AXES = 12  # merged axes that kernels take
 COPY_SIZES = (1, 4, 8)  # item sizes of the copy kernel
 REDUCE_TYPES = {"float32": 0, "int64": 1, "int32": 2, "uint8": 3, "bool": 3}
 REDUCE_COLUMNS, SLICE_TERMS, MAX_SLICES = 256, 1 << 15, 32  # of the reduction kernels
-
-
-def row_major(shape: Sequence[int]) -> Shape:
-    """Strides in elements of a contiguous array."""
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
 
 
 def merged(axes: Axes) -> Axes:

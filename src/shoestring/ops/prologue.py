@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 
-from ..backends import Launch, Operand
+from ..backends import Launch, Operand, row_major
 from ..ir import Cost, Op, Spec
-from .elementwise_program import row_major
 
 
 class Prologue(Op):
@@ -47,7 +46,7 @@ class Prologue(Op):
 
     def launch(self, device, inputs, outputs):
         sizes = self.made.shape
-        made = Operand(sizes, self.made.dtype, tuple(row_major(sizes)))
+        made = Operand(sizes, self.made.dtype, row_major(sizes))
         first = self.maker.launch(device, inputs[: self.count], [made])
         found = self.reader.launch(device, [made, *inputs[self.count :]], outputs)
         if first is None or found is None:

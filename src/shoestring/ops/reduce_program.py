@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends import Kernel, Launch, Operand
+from ..backends import Kernel, Launch, Operand, row_major
 from ..ir import Cost, Op, Shape
-from .elementwise_program import Instruction, encode, row_major
+from .elementwise_program import Instruction, encode
 from .finish import Finished
 
 MOST_SUMS = 8
@@ -73,14 +73,14 @@ class Sums(Op):
             return None
         instructions, constants, place = found
         first, taken = len(inputs) + len(constants), set()
-        results = []
+        results, full = [], Operand(self.space, np.dtype("float32"), row_major(self.space))
         for v in self.values:
             number = place[v]
             if number < first or number in taken:  # an output is an instruction's, and its alone
                 instructions.append(Instruction("maximum_f32", (number, number)))
                 number = first + len(instructions) - 1
             taken.add(number)
-            results.append((number, Operand(self.space, np.dtype("float32"), self.strides())))
+            results.append((number, full))
         kernel = encode(instructions, inputs, results, constants, self.weight())
         if kernel is None:
             return None
@@ -93,9 +93,6 @@ class Sums(Op):
         return Launch(
             (Kernel("program_sums", buffers, integers, kernel.reals),), (8 * slices * sums * kept,)
         )
-
-    def strides(self) -> tuple[int, ...]:
-        return tuple(row_major(self.space))
 
     def weight(self) -> float:
         return 1.0 + sum(link.op.weight for link in self.links)

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..backends import row_major
 from ..ir import MIXED, Case, Cost, Op, Shape
-from .layout import Index, as_slices, check_index, row_major
+from .layout import Index, as_slices, check_index
 
 View = tuple[Shape, Shape, int]
 
