@@ -33,6 +33,8 @@ def data(batch: int, count: int = 64) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ours(kind: str, x: np.ndarray, y: np.ndarray, batch: int):
+    from training import training_step
+
     import shoestring as ss
 
     ss.seed(0)
@@ -42,13 +44,7 @@ def ours(kind: str, x: np.ndarray, y: np.ndarray, batch: int):
     optimizer = ss.SGD(model.parameters(), lr=0.01)
     xs, ys = ss.tensor(x if kind.startswith("cnn") else x.reshape(len(x), -1)), ss.tensor(y)
 
-    def step(a, b):
-        loss = ss.cross_entropy(model(a), b)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
+    step = training_step(model, optimizer)
     run = step if kind.endswith("loop") else ss.compile(step)
 
     def block(steps: int) -> float:

@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 from record import record
+from training import training_step
 
 import shoestring as ss
 from shoestring.runtime import session
@@ -31,16 +32,7 @@ def training(name: str, options: dict, shape: tuple[int, ...]):
     rng = np.random.default_rng(0)
     x = ss.tensor(rng.normal(size=shape).astype(np.float32))
     y = ss.tensor(rng.integers(0, 10, shape[0]))
-
-    @ss.compile
-    def step(x, y):
-        loss = ss.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step, (x, y)
+    return ss.compile(training_step(model, optimizer)), (x, y)
 
 
 def block(run, arguments, fused: bool, steps: int) -> float:

@@ -9,6 +9,7 @@ import argparse
 import time
 
 import numpy as np
+from training import training_step
 
 import shoestring as ss
 from shoestring.compile.plan import launches_of, together
@@ -22,15 +23,7 @@ def main() -> None:
     ss.seed(0)
     model = ss.models.build("mnist_cnn")
     optimizer = ss.SGD(model.parameters(), lr=0.01)
-
-    @ss.compile
-    def step(x, y):
-        loss = ss.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
+    step = ss.compile(training_step(model, optimizer))
     times: dict[int, list[float]] = {}
     real = executor.Segment.run
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import names, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv import GEOMETRIES, PRODUCTS
@@ -12,24 +13,11 @@ from shoestring.compile import pipeline
 from shoestring.compile.epilogue import epilogue
 from shoestring.ir import OPS, F, Spec
 from shoestring.ops.elementwise_chain import chain
-from shoestring.runtime import PLANS, session
+from shoestring.runtime import PLANS
 from shoestring.tensor import wrap
 from shoestring.testing.run import operand
 
 GUARD = 256
-
-
-def run(fused, fn):
-    PLANS.clear()
-    session.fuse = fused
-    try:
-        return fn()
-    finally:
-        session.fuse = True
-
-
-def names():
-    return [step.op.name for executable in PLANS.values() for step in executable.plan.steps]
 
 
 def noise(seed, *shape):

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from common import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoestring as ss
-from shoestring.runtime import PLANS, session
+from shoestring.runtime import PLANS
 
 UNARY = ["neg", "abs", "relu", "sigmoid", "tanh", "exp"]
 BINARY = ["add", "sub", "mul", "maximum", "minimum"]
@@ -37,14 +38,6 @@ def program(choices, leaves):
             }[name]()
         values.append(value)
     return values[-1], values[len(leaves)]
-
-
-def run(fused, fn):
-    session.fuse = fused
-    try:
-        return fn()
-    finally:
-        session.fuse = True
 
 
 step = st.tuples(st.sampled_from(UNARY + BINARY), st.integers(0, 20), st.integers(0, 20))

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from common import training_step
 
 import shoestring as ss
 from shoestring import models
@@ -53,17 +54,6 @@ def exact(found, beside=None):
     return s
 
 
-def training(net, optimizer):
-    def step(x, y):
-        loss = ss.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
-    return step
-
-
 @pytest.mark.parametrize("device", ["cpu", "reference"])
 @pytest.mark.parametrize("name", models.MODELS)
 def test_predicted_is_counted_for_every_network(name, device):
@@ -72,7 +62,7 @@ def test_predicted_is_counted_for_every_network(name, device):
     net, x = small(name, device)
     y = ss.tensor(np.arange(4), device=device)
     optimizer = ss.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    step = ss.compile(training(net, optimizer))
+    step = ss.compile(training_step(net, optimizer))
     plan = step.plan(x, y)
     found = settled(device)
     beside = found.allocated_bytes() - plan.resident_bytes
@@ -90,7 +80,7 @@ def test_predicted_is_counted_for_every_network(name, device):
         assert found.peak_bytes() <= budget and s["predicted_peak_bytes"] <= budget - beside
 
     found = settled(device)
-    plain = training(net, optimizer)
+    plain = training_step(net, optimizer)
     for _ in range(3):
         plain(x, y).item()
         s = exact(found)
@@ -150,7 +140,7 @@ def test_numbers_of_the_host_count_in_neither():
     """A learning rate and a random key are inputs of the plan, and no memory of the device."""
     net = ss.Sequential(ss.Linear(20, 20), ss.Dropout(0.5), ss.Linear(20, 3))
     optimizer = ss.Adam(net.parameters(), lr=0.01)
-    step = ss.compile(training(net, optimizer))
+    step = ss.compile(training_step(net, optimizer))
     x, y = ss.tensor(np.ones((8, 20), np.float32)), ss.tensor(np.zeros(8, np.int64))
     plan = step.plan(x, y)
     assert len(plan.leaves) - len(plan.resident) >= 2
@@ -286,7 +276,7 @@ def test_the_log_holds_every_allocation_and_release(device, capsys, monkeypatch)
     net, x = small("mnist_cnn", device)
     y = ss.tensor(np.arange(4), device=device)
     optimizer = ss.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    step = ss.compile(training(net, optimizer))
+    step = ss.compile(training_step(net, optimizer))
     for _ in range(2):
         step(x, y).item()
     plan = step.plan(x, y)
@@ -343,7 +333,7 @@ def test_after_out_of_memory_a_smaller_batch_fits_though_the_error_is_kept(compi
     ss.seed(0)
     net = models.build("mnist_cnn")
     optimizer = ss.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    step = training(net, optimizer)
+    step = training_step(net, optimizer)
     step = ss.compile(step) if compiled else step
     x, y = np.ones((256, 1, 28, 28), np.float32), np.zeros(256, np.int64)
     if images == "tensor" or not compiled:

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from common import training_step
 
 import shoestring as ss
 from shoestring.backends.device import device
@@ -42,13 +43,7 @@ def training(limit=None, steps=3, batch=8, plain=False, device="cpu"):
     x = ss.tensor(rng.normal(size=(batch, 3, 32, 32)).astype(np.float32))
     y = ss.tensor(rng.integers(0, 5, batch))
 
-    def step(x, y):
-        loss = ss.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
+    step = training_step(net, optimizer)
     run = step if plain else ss.compile(step, memory_limit=limit)
     losses = [run(x, y).item() for _ in range(steps)]
     return {**net.state_dict(), "losses": np.array(losses)}, run, (x, y)

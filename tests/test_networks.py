@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from common import training_step
 
 import shoestring as ss
 from shoestring.errors import DataError
@@ -158,14 +159,7 @@ def test_a_bad_label_is_reported_in_a_compiled_step_too_and_nothing_is_stored():
     layer = ss.Linear(4, 3)
     optimizer = ss.SGD(layer.parameters(), lr=1.0)
 
-    @ss.compile
-    def step(x, y):
-        loss = ss.cross_entropy(layer(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
+    step = ss.compile(training_step(layer, optimizer))
     step(ss.ones(2, 4), ss.tensor([0, 1]))
     before = layer.weight.numpy()
     with pytest.raises(DataError, match=r"label 3 at position 1 is outside \[0, 3\)"):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from common import names, run, training_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_pool import VALUES, pooled
@@ -11,26 +12,13 @@ from shoestring.backends.cpu import _native as native
 from shoestring.compile import pipeline
 from shoestring.ir import OPS
 from shoestring.ops.elementwise_program import Instruction, encode
-from shoestring.runtime import PLANS, session
+from shoestring.runtime import PLANS
 from shoestring.testing import operand
 
 
 def plan():
     (executable,) = PLANS.values()
     return executable.plan
-
-
-def run(fused, fn):
-    PLANS.clear()
-    session.fuse = fused
-    try:
-        return fn()
-    finally:
-        session.fuse = True
-
-
-def names():
-    return [step.op.name for executable in PLANS.values() for step in executable.plan.steps]
 
 
 READERS = {
@@ -296,14 +284,7 @@ def network(shape):
     )
     optimizer = ss.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
-    @ss.compile
-    def step(x, y):
-        loss = ss.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
+    step = ss.compile(training_step(model, optimizer))
     x = ss.tensor(rng.normal(size=shape).astype(np.float32))
     y = ss.tensor(np.arange(shape[0]) % 3)
     losses = [step(x, y).item() for _ in range(3)]

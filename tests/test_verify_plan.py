@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from common import training_step
 
 import shoestring as ss
 from shoestring.compile.plan import ARENA
@@ -24,14 +25,7 @@ def training_plan(net=None, shape=(4, 1, 12, 12)):
     net = net or network()
     optimizer = ss.SGD(net.parameters(), lr=0.1, momentum=0.9)
 
-    @ss.compile
-    def step(x, y):
-        loss = ss.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss
-
+    step = ss.compile(training_step(net, optimizer))
     return step.plan(np.zeros(shape, np.float32), np.zeros(shape[0], np.int64))
 
 
