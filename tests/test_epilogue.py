@@ -236,10 +236,9 @@ def test_matrix_product_with_every_instruction_set(a, b):
 
 
 # ---- what joins, and what does not ---------------------------------------------------------------
-def convolution(seed=0, channels=4):
-    return ss.conv2d(
-        ss.tensor(noise(seed, 2, 3, 8, 8)), ss.tensor(noise(9, channels, 3, 3, 3)), padding=1
-    )
+def convolution(size=3):
+    x, w = ss.tensor(noise(0, 2, 3, 8, 8)), ss.tensor(noise(9, 4, 3, size, size))
+    return ss.conv2d(x, w, padding=size // 2)
 
 
 def plan_of(fn):
@@ -261,14 +260,19 @@ def test_bias_and_relu_cost_no_kernel_and_no_memory():
 
 
 def test_a_shortcut_joins_the_convolution_that_is_computed_last():
-    found = plan_of(lambda: (convolution(0) + convolution(1)).relu().numpy())
-    assert found == ["conv2d", "conv2d+add+relu"]
+    for sizes in ((3, 1), (1, 3)):
+
+        def block(sizes=sizes):
+            return (convolution(sizes[0]) + convolution(sizes[1])).relu().numpy()
+
+        assert plan_of(block) == ["conv2d", "conv2d+add+relu"]
+        (executable,) = PLANS.values()
+        assert [s.inputs[1].shape[-1] for s in executable.plan.steps] == list(sizes)
 
 
 def test_a_raw_value_that_somebody_reads_is_written():
     def two_readers():
-        y = convolution()
-        return (y.relu() + y.flip(3)).numpy()
+        return (lambda y: y.relu() + y.flip(3))(convolution()).numpy()
 
     def looked_at():
         y = convolution()
@@ -298,12 +302,11 @@ def test_an_update_of_a_home_is_computed_there():
 
 
 def test_what_is_computed_later_and_large_is_not_waited_for():
-    def values():
-        y = convolution()
-        late = ss.tensor(noise(3, 2, 4, 8, 8)).flip(2).flip(3).contiguous()
-        return (y + ss.max_pool2d(late, 3, 1, 1)).numpy()
+    def values(shape):
+        return (convolution() + ss.tensor(noise(3, *shape)).sum(-1)).relu().numpy()
 
-    assert "conv2d" in plan_of(values)
+    assert plan_of(lambda: values((2, 4, 8, 8, 3)))[0] == "conv2d"
+    assert plan_of(lambda: values((4, 1, 1, 3)))[-1] == "conv2d+add+relu"
 
 
 def test_kernels_refuse_an_epilogue_of_another_size():

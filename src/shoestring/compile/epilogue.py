@@ -9,8 +9,6 @@ so does one that waits for something large from later than the kernel, whose inp
 
 from __future__ import annotations
 
-import numpy as np
-
 from .draft import Draft, reachable
 
 LARGE = 0.25  # of the result
@@ -22,26 +20,22 @@ def epilogue(draft: Draft) -> Draft:
     for i in sorted(reachable(draft)):
         if not joins(draft, i, readers[i]):
             continue
-        makers = [
-            j
-            for j in set(draft.ins[i])
-            if readers[j] == {i} and j not in kept and takes(draft, j, i) and early(draft, j, i)
-        ]
-        for j in sorted(makers, key=lambda j: draft.rank[j], reverse=True):
-            if join(draft, j, i):
+        for j in dict.fromkeys(draft.ins[i]):  # of two results the later one: see `early`
+            alone = readers[j] == {i} and j not in kept
+            if alone and takes(draft, j, i) and early(draft, j, i) and join(draft, j, i):
                 break
     return draft
 
 
 def joins(draft: Draft, i: int, readers: set[int]) -> bool:
-    """A step with a program, of the type that kernels compute, that fills memory of its own."""
+    """A step with a program that fills memory of its own."""
     op = draft.ops[i]
     if op is None or op.joins is None or i in draft.stores:
         return False
     if any(draft.stores.get(r) is not None for r in readers):
         return False
     types = [draft.specs[k].dtype for k in draft.ins[i]]
-    return draft.specs[i].dtype == np.float32 and op.program(types) is not None
+    return op.program(types) is not None
 
 
 def takes(draft: Draft, j: int, i: int) -> bool:
