@@ -16,7 +16,7 @@ from shoestring.errors import CompileError
 def network():
     return ss.Sequential(
         ss.Conv2D(1, 4, 3), ss.BatchNorm2D(4), ss.ReLU(), ss.MaxPool2D(2), ss.Conv2D(4, 8, 3),
-        ss.ReLU(), ss.Flatten(), ss.Dropout(0.5), ss.Linear(8 * 3 * 3, 5),
+        ss.BatchNorm2D(8), ss.ReLU(), ss.Flatten(), ss.Dropout(0.5), ss.Linear(8 * 3 * 3, 5),
     )  # fmt: skip
 
 

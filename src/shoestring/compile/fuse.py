@@ -52,12 +52,14 @@ def behind(draft: Draft, j: int) -> int:
 
 class Cover:
     """readers  who reads each position;  kept: what must be in memory whoever reads it
+    turn     place of each position in an order with inputs first
     needed   what a host found so far reads
     groups   {sum: all sums that are computed with it}"""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
-        self.wanted = reachable(draft)
+        self.turn = {i: k for k, i in enumerate(draft.topological())}
+        self.wanted = sorted(reachable(draft), key=self.turn.__getitem__)
         self.readers = draft.readers()
         self.kept = {*draft.outputs, *draft.stores}
         self.needed = set(self.kept)
@@ -66,7 +68,7 @@ class Cover:
 
     def run(self) -> None:
         draft, done = self.draft, set()
-        for i in sorted(self.wanted, reverse=True):
+        for i in reversed(self.wanted):
             if i in done or (i not in self.needed and not self.required(i)):
                 continue
             if i in self.groups:
@@ -178,7 +180,7 @@ class Cover:
         """Sums over the same axes of one index space that read something in common."""
         draft = self.draft
         alike: dict[tuple, list[int]] = defaultdict(list)
-        for i in sorted(self.wanted):
+        for i in self.wanted:
             op = draft.ops[i]
             if op is None or op.summed is None or i in self.kept:
                 continue
@@ -225,7 +227,7 @@ class Cover:
             j = stack.pop()
             if j == other:
                 return True
-            if j > other and j not in seen:
+            if self.turn[j] > self.turn[other] and j not in seen:
                 seen.add(j)
                 stack += self.draft.ins[j]
         return False
@@ -236,8 +238,10 @@ class Cover:
         targets = [draft.ins[i][0] for i in group]
         shape = draft.specs[targets[0]].shape
         inside = self.absorbed(list(dict.fromkeys(targets)), shape, set(group))
-        alone = len(group) == 1 and self.readers[targets[0]] == {group[0]}
-        found = None if alone or (not inside and len(group) == 1) else self.chain(inside, targets)
+        single = draft.specs[group[0]].size == 1 and math.prod(shape) <= SMALL
+        alone = len(group) == 1 and not single  # a single number's kernel goes on: see finish.py
+        alone = alone and (not inside or self.readers[targets[0]] == {group[0]})
+        found = None if alone else self.chain(inside, targets)
         if found is None:  # a chain that only one sum reads: see prologue.py
             return targets
         chain, inputs, number = found

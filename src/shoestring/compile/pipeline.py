@@ -18,6 +18,7 @@ from .generate import generate
 from .graph import Graph
 from .group import group
 from .memory import Interval, assign_offsets, rounded
+from .pair import pair
 from .place import place, row_major
 from .plan import ARENA, RECORD_BYTES, Plan, Step, Tenant
 from .prologue import prologue
@@ -29,6 +30,7 @@ from .verify_plan import verify_plan
 
 PASSES: tuple[Callable[[Draft], Draft], ...] = (
     simplify,
+    pair,
     fuse,
     prologue,
     generate,
@@ -38,7 +40,7 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     schedule,
     group,
 )
-FUSING = (fuse, prologue, generate, epilogue, finish, group)
+FUSING = (pair, fuse, prologue, generate, epilogue, finish, group)
 
 
 def plan(

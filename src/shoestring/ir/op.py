@@ -67,6 +67,8 @@ class Op:
     prologue           how its first input is computed inside it: see compile/prologue.py
     finished           how arithmetic on its results runs inside it: see compile/finish.py
     epilogue           how an elementwise step on its result runs inside it: see compile/epilogue.py
+    pairs              method: the op that computes its results, then those of another that reads
+                       the same: see compile/pair.py
     batch_axis         method, see below
     tolerance          method: allowed error of float32 against the float64 reference, relative to
                        the largest value
@@ -84,6 +86,7 @@ class Op:
     prologue: Any = None
     finished: Any = None
     epilogue: Any = None
+    pairs: Any = None
     joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
     shares: ClassVar[str] = ""  # kernel that runs several launches as one: see compile/group.py
     summed: ClassVar[Any] = None  # makes one op of sums and what they add up: see compile/fuse.py

@@ -7,6 +7,7 @@ import numpy as np
 from .. import runtime
 from ..errors import DataError, fail
 from ..ir import F, Node, leaf
+from ..ops.loss import label_weights
 from ..tensor import Tensor, node_of, wrap
 from .module import Module
 
@@ -70,7 +71,7 @@ def cross_entropy(
         else node_of(1.0 if weight is None else weight, logits)
     )
     target = checked(labels, logits.shape[1] if logits.ndim > 1 else 1, ignore_index)
-    losses, counts = F.cross_entropy(
+    losses = F.cross_entropy(
         logits.node,
         target,
         weights,
@@ -79,11 +80,15 @@ def cross_entropy(
     )
     if reduction == "none":
         return wrap(losses)
-    axes = tuple(range(len(losses.shape)))
-    total = F.sum(losses, axes=axes, keepdims=False)
-    return wrap(
-        total if reduction == "sum" else F.div(total, F.sum(counts, axes=axes, keepdims=False))
-    )
+    if reduction == "sum":
+        return wrap(total(losses))
+    counted = None if weight is None else F.alias(weights)  # settings: no gradient flows to them
+    count = total(label_weights(F, target, counted, int(ignore_index)))
+    return wrap(F.div(total(losses), count))
+
+
+def total(x: Node) -> Node:
+    return F.sum(x, axes=tuple(range(len(x.shape))), keepdims=False)
 
 
 def checked(labels: Tensor, C: int, ignore: int) -> Node:

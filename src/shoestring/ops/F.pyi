@@ -161,9 +161,20 @@ def cross_entropy(
     smoothing: Node,
     *,
     ignore_index: int = -100,
-) -> tuple[Node, Node]:
+) -> Node:
     """loss_n = -sum_c t[n,c] log softmax(x)[n,c],  t[n,c] = w[c] ((1-s) 1[c = label_n] + s/C);
-    weight_n = w[label_n]."""
+    0 where label_n = ignore_index."""
+def cross_entropy_both(
+    dloss: Node,
+    logits: Node,
+    labels: Node,
+    weight: Node,
+    smoothing: Node,
+    *,
+    ignore_index: int = -100,
+) -> tuple[Node, Node]:
+    """loss = cross_entropy(x, ...), dx = cross_entropy_grad(dloss, x, ...) in one pass over x. The
+    compiler puts it in place of the two (compile/pair.py)."""
 def cross_entropy_grad(
     dloss: Node,
     logits: Node,

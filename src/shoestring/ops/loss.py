@@ -2,8 +2,11 @@
 
     softmax        y = exp(x - max) / sum exp(x - max)
     log_softmax    y = x - max - log sum exp(x - max)
-    cross_entropy  losses and sample weights; the mean or sum over samples is taken outside
-                   (nn/loss.py)
+    cross_entropy  one loss per sample; the mean or sum over samples is taken outside (nn/loss.py),
+                   where the mean divides by the sum of `label_weights`
+
+Where a plan needs the losses and their gradient, one kernel computes both (CrossEntropyBoth); for
+that the divisor of the mean may depend on nothing but labels and weights.
 
 Subtracting the largest value changes nothing but keeps exp() from overflowing. Kernels: loss.cpp.
 """
@@ -16,7 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MIXED, Case, Cost, Op, leaf, promote_float
+from ..ir import MIXED, Case, Cost, Node, Op, leaf, promote_float
+from .layout import MAX_AXES, merged
 
 
 def shifted(x: np.ndarray, axis: int) -> np.ndarray:
@@ -142,7 +146,7 @@ class OverClasses(Op):
 
     def parts(self, logits, labels, weight, smoothing):
         """What both references need: log-probabilities, one-hot targets with smoothing and weights,
-        kept samples."""
+        kept samples, [N, 1, ...]."""
         C = logits.shape[1]
         kept = (labels != self.ignore_index) & (labels >= 0) & (labels < C)
         at = np.where(kept, labels, 0)
@@ -151,7 +155,19 @@ class OverClasses(Op):
         target = ((1 - smoothing) * hot + smoothing / C) * broad * np.expand_dims(kept, 1)
         x = shifted(logits, 1)
         log_probability = x - np.log(np.exp(x).sum(1, keepdims=True))
-        return log_probability, target, np.where(kept, weight[at], 0)
+        return log_probability, target, np.expand_dims(kept, 1)
+
+    def losses(self, logits, labels, weight, smoothing):
+        log_probability, target, _ = self.parts(logits, labels, weight, smoothing)
+        with np.errstate(invalid="ignore"):
+            terms = np.where(target == 0, 0, target * log_probability)
+        return -terms.sum(1)
+
+    def slopes(self, dloss, logits, labels, weight, smoothing):
+        log_probability, target, kept = self.parts(logits, labels, weight, smoothing)
+        slope = np.exp(log_probability) * target.sum(1, keepdims=True) - target
+        with np.errstate(invalid="ignore"):
+            return np.where(kept, np.expand_dims(dloss, 1) * slope, 0)
 
     def numbers(self, logits, labels) -> tuple[int, ...]:
         return (*rows(logits.shape, 1), labels.dtype.itemsize, self.ignore_index)
@@ -167,12 +183,11 @@ class OverClasses(Op):
 @dataclass(frozen=True, eq=False)
 class CrossEntropy(OverClasses):
     """loss_n = -sum_c t[n,c] log softmax(x)[n,c],  t[n,c] = w[c] ((1-s) 1[c = label_n] + s/C);
-    weight_n = w[label_n].
+    0 where label_n = ignore_index.
 
-    Both are 0 where label_n = ignore_index. A label outside [0, C) counts as ignored: `check_index`
-    reports it."""
+    A label outside [0, C) counts as ignored: `check_index` reports it."""
 
-    name, outputs = "cross_entropy", 2
+    name = "cross_entropy"
     ignore_index: int = -100
     cases = (
         Case(
@@ -197,7 +212,7 @@ class CrossEntropy(OverClasses):
 
     def shape(self, logits, labels, weight, smoothing):
         self.agree(logits, labels, weight, smoothing)
-        return labels, labels
+        return labels
 
     def dtype(self, logits, labels, weight, smoothing):
         if labels.kind not in "iu":
@@ -206,42 +221,34 @@ class CrossEntropy(OverClasses):
                 f"labels must be integers, got {labels}",
                 hint="labels.long()",
             )
-        return (promote_float(logits),) * 2
+        return promote_float(logits)
 
     def batch_axis(self, axes, logits, labels, weight, smoothing):
-        found = 0 if axes == (0, 0, None, None) else None if axes == (None,) * 4 else MIXED
-        return found, found
+        return 0 if axes == (0, 0, None, None) else None if axes == (None,) * 4 else MIXED
 
     def terms(self, logits, *others):
         return logits[1]
 
     def reference(self, logits, labels, weight, smoothing):
-        log_probability, target, counts = self.parts(logits, labels, weight, smoothing)
-        with np.errstate(invalid="ignore"):
-            terms = np.where(target == 0, 0, target * log_probability)
-        return -terms.sum(1), counts.astype(logits.dtype)
+        return self.losses(logits, labels, weight, smoothing)
 
     def gradient(self, F, dy, y, logits, labels, weight, smoothing):
         """loss_n = -sum_c t_c (x_c - log sum exp x), so dx_c = dloss_n (softmax_c sum_j t_j - t_c):
-        the first term is what every logit adds to the normaliser, the second what the target takes.
-        Sample weights do not depend on x."""
-        if dy[0] is None:
-            return None, None, None, None
-        return (
-            F.cross_entropy_grad(
-                dy[0], logits, labels, weight, smoothing, ignore_index=self.ignore_index
-            ),
-            None,
-            None,
-            None,
+        the first term is what every logit adds to the normaliser, the second what the target
+        takes."""
+        dx = F.cross_entropy_grad(
+            dy, logits, labels, weight, smoothing, ignore_index=self.ignore_index
         )
+        return dx, None, None, None
+
+    def pairs(self, other):
+        same = isinstance(other, CrossEntropyGrad) and other.ignore_index == self.ignore_index
+        return CrossEntropyBoth(self.ignore_index) if same else None
 
     def launch(self, device, inputs, outputs):
         if not self.native(device, inputs):
             return None
-        return Launch(
-            (Kernel("cross_entropy", (0, 1, 2, 3, 4, 5), self.numbers(inputs[0], inputs[1])),)
-        )
+        return Launch((Kernel("cross_entropy", (0, 1, 2, 3, 4), self.numbers(*inputs[:2])),))
 
     def cost(self, logits, *others):
         return Cost(6.0 * math.prod(logits), 4.0 * math.prod(logits))
@@ -252,8 +259,48 @@ def ones(F, like):
     return F.expand(leaf(np.ones((), like.dtype), device=like.device), to=like.shape)
 
 
+def label_weights(F, labels: Node, weight: Node | None, ignore_index: int) -> Node:
+    """weight[label_n], or 1 if weight is None; 0 where label_n = ignore_index: what each sample
+    counts in the mean. Of labels and weights alone."""
+    ignored = leaf(np.asarray(ignore_index, np.int64), device=labels.device)
+    if weight is None:
+        return F.cast(F.not_equal(labels, ignored), to="float32")
+    nothing = leaf(np.zeros((), weight.dtype), device=labels.device)
+    return F.where(F.equal(labels, ignored), nothing, F.take(weight, labels, axis=0))
+
+
+class WithGradient(OverClasses):
+    """What reads dloss [N, ...] too, at any strides: of a mean or sum it is one number."""
+
+    strided, dense = True, (1, 2, 3, 4)
+
+    def agree_with(self, dloss, logits, labels, weight, smoothing):
+        self.agree(logits, labels, weight, smoothing)
+        if dloss != labels:
+            self.fail(
+                "shape/cross_entropy_grad.dloss",
+                f"dloss {list(dloss)} and labels {list(labels)} differ",
+                hint="one gradient per label",
+            )
+
+    def apart(self, axes):
+        return 0 if axes == (0, 0, 0, None, None) else None if axes == (None,) * 5 else MIXED
+
+    def terms(self, dloss, logits, *others):
+        return logits[1]
+
+    def launched(self, device, inputs, entry: str, buffers: int) -> Launch | None:
+        dloss, logits, labels, *_ = inputs
+        axes = merged(list(zip(dloss.shape, dloss.strides, strict=True))) or [(1, 0)]
+        if not self.native(device, inputs) or len(axes) > MAX_AXES:
+            return None
+        sizes, strides = zip(*axes, strict=True)
+        numbers = (*self.numbers(logits, labels), len(axes), *sizes, *strides)
+        return Launch((Kernel(entry, tuple(range(buffers)), numbers),))
+
+
 @dataclass(frozen=True, eq=False)
-class CrossEntropyGrad(OverClasses):
+class CrossEntropyGrad(WithGradient):
     """dx[n,c] = dloss_n (softmax(x)[n,c] sum_j t[n,j] - t[n,c]), t as in cross_entropy"""
 
     name = "cross_entropy_grad"
@@ -274,32 +321,17 @@ class CrossEntropyGrad(OverClasses):
     )
 
     def shape(self, dloss, logits, labels, weight, smoothing):
-        self.agree(logits, labels, weight, smoothing)
-        if dloss != labels:
-            self.fail(
-                "shape/cross_entropy_grad.dloss",
-                f"dloss {list(dloss)} and labels {list(labels)} differ",
-                hint="one gradient per label",
-            )
+        self.agree_with(dloss, logits, labels, weight, smoothing)
         return logits
 
     def dtype(self, dloss, logits, labels, weight, smoothing):
         return promote_float(logits)
 
     def batch_axis(self, axes, *shapes):
-        return 0 if axes == (0, 0, 0, None, None) else None if axes == (None,) * 5 else MIXED
-
-    def terms(self, dloss, logits, *others):
-        return logits[1]
+        return self.apart(axes)
 
     def reference(self, dloss, logits, labels, weight, smoothing):
-        log_probability, target, _ = self.parts(logits, labels, weight, smoothing)
-        kept = np.expand_dims(
-            (labels != self.ignore_index) & (labels >= 0) & (labels < logits.shape[1]), 1
-        )
-        slope = np.exp(log_probability) * target.sum(1, keepdims=True) - target
-        with np.errstate(invalid="ignore"):
-            return np.where(kept, np.expand_dims(dloss, 1) * slope, 0)
+        return self.slopes(dloss, logits, labels, weight, smoothing)
 
     def gradient(self, F, g, dx, dloss, logits, labels, weight, smoothing):
         """dx = dloss * slope(x). In dloss it is linear: ddloss_n = sum_c g_c slope_c. In x only the
@@ -316,23 +348,44 @@ class CrossEntropyGrad(OverClasses):
         return ddloss, F.mul(F.mul(p, inner), total), None, None, None
 
     def mass(self, F, labels, weight, smoothing, logits):
-        """T_n = sum_c t[n,c] = (1-s) w[label_n] + s mean(w), 0 where ignored: from cross_entropy's
-        second output."""
-        _, counts = F.cross_entropy(
-            logits, labels, weight, smoothing, ignore_index=self.ignore_index
-        )
-        _, kept = F.cross_entropy(
-            logits, labels, ones(F, weight), smoothing, ignore_index=self.ignore_index
-        )
+        """T_n = sum_c t[n,c] = (1-s) w[label_n] + s mean(w), 0 where ignored."""
+        chosen = label_weights(F, labels, weight, self.ignore_index)
+        kept = label_weights(F, labels, ones(F, weight), self.ignore_index)
         mean = F.mul(F.mean(weight, axes=(0,), keepdims=False), smoothing)
-        return F.add(F.mul(counts, F.sub(ones(F, smoothing), smoothing)), F.mul(kept, mean))
+        return F.add(F.mul(chosen, F.sub(ones(F, smoothing), smoothing)), F.mul(kept, mean))
 
     def launch(self, device, inputs, outputs):
-        if not self.native(device, inputs):
-            return None
-        return Launch(
-            (Kernel("cross_entropy_grad", (0, 1, 2, 3, 4, 5), self.numbers(inputs[1], inputs[2])),)
-        )
+        return self.launched(device, inputs, "cross_entropy_grad", 6)
 
     def cost(self, dloss, logits, *others):
         return Cost(6.0 * math.prod(logits), 8.0 * math.prod(logits))
+
+
+@dataclass(frozen=True, eq=False)
+class CrossEntropyBoth(WithGradient):
+    """loss = cross_entropy(x, ...), dx = cross_entropy_grad(dloss, x, ...) in one pass over x. The
+    compiler puts it in place of the two (compile/pair.py)."""
+
+    name, outputs, gradient = "cross_entropy_both", 2, None
+    ignore_index: int = -100
+    cases = CrossEntropyGrad.cases
+
+    def shape(self, dloss, logits, labels, weight, smoothing):
+        self.agree_with(dloss, logits, labels, weight, smoothing)
+        return labels, logits
+
+    def dtype(self, dloss, logits, labels, weight, smoothing):
+        return (promote_float(logits),) * 2
+
+    def batch_axis(self, axes, *shapes):
+        return (self.apart(axes),) * 2
+
+    def reference(self, dloss, logits, labels, weight, smoothing):
+        losses = self.losses(logits, labels, weight, smoothing)
+        return losses, self.slopes(dloss, logits, labels, weight, smoothing)
+
+    def launch(self, device, inputs, outputs):
+        return self.launched(device, inputs, "cross_entropy_both", 7)
+
+    def cost(self, dloss, logits, *others):
+        return Cost(9.0 * math.prod(logits), 8.0 * math.prod(logits))

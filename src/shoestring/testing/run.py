@@ -55,7 +55,10 @@ def run_launch(
     """
     from ..backends.cpu import _native
 
-    inputs = [a if op.strided else np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+    inputs = [
+        a if op.strided and k not in op.dense else np.ascontiguousarray(a).reshape(a.shape)
+        for k, a in enumerate(arrays)
+    ]
     shapes, dtypes = op.shape(*[a.shape for a in inputs]), op.dtype(*[a.dtype for a in inputs])
     if op.outputs == 1:
         shapes, dtypes = (shapes,), (dtypes,)
