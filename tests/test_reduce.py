@@ -8,7 +8,7 @@ import pytest
 import shoestring  # noqa: F401  (registers the ops)
 from shoestring.autodiff import gradients
 from shoestring.backends.cpu import _native
-from shoestring.ir import MIXED, OPS, SUM, F, leaf
+from shoestring.ir import MEAN, MIXED, OPS, SUM, F, leaf
 from shoestring.testing import distance, evaluate, laid_out, run_launch
 
 rng = np.random.default_rng(0)
@@ -172,6 +172,6 @@ def test_batch_axes():
         OPS["sum"]().batch_axis((SUM,), (3,)) == SUM
         and OPS["max"]().batch_axis((SUM,), (3,)) == MIXED
     )
-    assert OPS["mean"](axes=(0,)).batch_axis((0,), (8, 3)) == MIXED
+    assert OPS["mean"](axes=(0,)).batch_axis((0,), (8, 3)) == MEAN
     assert OPS["sum_to"](to=(3,)).batch_axis((0,), (8, 3)) == SUM
     assert OPS["argmax"](axis=0).batch_axis((1,), (3, 8)) == 0

@@ -20,6 +20,8 @@ import ast
 import os
 import pathlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 PACKAGE = str(pathlib.Path(__file__).parent)
@@ -119,6 +121,17 @@ class Context:
 
 context = Context()
 hooks: list = []  # called with the error before it is raised; see debug.on_failure
+
+
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Errors of a trial call no hook."""
+    before = hooks[:]
+    hooks.clear()
+    try:
+        yield
+    finally:
+        hooks[:] = before
 
 
 def fail(

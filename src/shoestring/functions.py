@@ -257,7 +257,13 @@ def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
     return result if several else result[0]
 
 
-def compile(step: Callable, *, memory_limit: Any = None) -> runtime.Compiled:
+def compile(
+    step: Callable,
+    *,
+    memory_limit: Any = None,
+    micro_batches: int | str = 1,
+    allow_batchnorm_split: bool = False,
+) -> runtime.Compiled:
     """`step` as one plan: traced once per shapes and modes of its arguments, then replayed without
     its Python.
 
@@ -266,6 +272,10 @@ def compile(step: Callable, *, memory_limit: Any = None) -> runtime.Compiled:
            None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an error:
            return the tensor.
     memory_limit  a limit for its plans, as in ss.memory_limit(); None: the one that is in force
+    micro_batches  into how many parts the batch (axis 0 of all arguments with axes) is cut, which
+           run one after the other; the result is that of the full batch. "auto": as few as the
+           memory limit allows
+    allow_batchnorm_split  let batch normalisations in training take the statistics of each part
 
         @ss.compile
         def step(x, y):
@@ -273,12 +283,23 @@ def compile(step: Callable, *, memory_limit: Any = None) -> runtime.Compiled:
             loss.backward(); optimizer.step(); optimizer.zero_grad()
             return loss
     """
+    whole = isinstance(micro_batches, int) and not isinstance(micro_batches, bool)
+    if micro_batches != "auto" and not (whole and int(micro_batches) > 0):
+        fail(
+            "value/compile.micro_batches",
+            f'micro_batches is a whole number above 0 or "auto", got {micro_batches!r}',
+            op="compile",
+            tensors={},
+            hint="ss.compile(step, micro_batches=4)",
+        )
     return runtime.Compiled(
         step,
         lower_arguments,
         lambda nodes: [wrap(n) for n in nodes],
         collect,
         runtime.read_limit(memory_limit),
+        micro_batches,
+        allow_batchnorm_split,
     )
 
 

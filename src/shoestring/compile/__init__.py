@@ -8,8 +8,9 @@
 from .draft import Draft
 from .graph import Graph
 from .memory import assign_offsets
+from .microbatch import microbatch, part_sizes
 from .pipeline import plan
 from .plan import Plan, Step
 from .report import MemoryReport
 
-__all__ = ["Draft", "Graph", "MemoryReport", "Plan", "Step", "assign_offsets", "plan"]
+__all__ = ["Draft", "Graph", "MemoryReport", "Plan", "Step", "assign_offsets", "microbatch", "part_sizes", "plan"]

@@ -198,7 +198,7 @@ class Cover:
                 for group, seen in open_groups:
                     if (
                         len(group) < MOST_SUMS
-                        and (seen & reads or math.prod(shape) <= SMALL)
+                        and (seen & reads or (math.prod(shape) <= SMALL and not self.added_up(i)))
                         and not any(self.follows(i, other) for other in group)
                     ):
                         group.append(i)
@@ -208,6 +208,15 @@ class Cover:
                     open_groups.append(([i], reads))
             groups.update({i: group for group, _ in open_groups for i in group})
         return groups
+
+    def added_up(self, i: int, steps: int = 2) -> bool:
+        """Whether i is a micro-batch's part of a sum: together with those of the others it would
+        keep what all of them are computed from."""
+        return steps > 0 and any(
+            (op := self.draft.ops[r]) is not None
+            and (op.serves == "add_up" or self.added_up(r, steps - 1))
+            for r in self.readers[i]
+        )
 
     def sources(self, x: int, shape: tuple) -> set[int]:
         """The large values from which x is computed elementwise, x itself included."""

@@ -3,12 +3,13 @@ memory."""
 
 from .cases import Case
 from .dtypes import DTYPES, bool_, float32, float64, int32, int64, promote, promote_float, uint8
-from .node import OUTPUTS, F, Node, Output, Spec, age, ancestry, leaf, output
-from .op import KINDS, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
+from .node import OUTPUTS, F, Node, Output, Spec, age, ancestry, infer, leaf, output, rebuilt, serving
+from .op import KINDS, MEAN, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
 
 __all__ = [
     "DTYPES",
     "KINDS",
+    "MEAN",
     "MIXED",
     "OPS",
     "OUTPUTS",
@@ -28,11 +29,14 @@ __all__ = [
     "bool_",
     "float32",
     "float64",
+    "infer",
     "int32",
     "int64",
     "leaf",
     "output",
     "promote",
     "promote_float",
+    "rebuilt",
+    "serving",
     "uint8",
 ]

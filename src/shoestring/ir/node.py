@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -198,6 +198,22 @@ class _Builder:
 
 
 F = _Builder()
+
+
+def serving(role: str) -> Any:
+    """The builder of the op that serves passes for `role` (Op.serves)."""
+    return getattr(F, next(cls.name for cls in OPS.values() if cls.serves == role))
+
+
+def rebuilt(node: Node, inputs: Sequence[Node], attributes: dict[str, Any]) -> Any:
+    """node's op with these attributes on other inputs, in node's place: its line, and the state
+    that it becomes. Several outputs: a tuple."""
+    made = getattr(F, node.op.name)(*inputs, **attributes)
+    if node.op.outputs == 1:
+        made.line = node.line
+        if node.op.kind == "effect":
+            made.state, made.needs_grad = node.state, node.needs_grad
+    return made
 
 
 def infer(op: Op, inputs: list[Spec]) -> Any:

@@ -30,7 +30,7 @@ from .. import errors
 from .cases import Case
 
 KINDS = ("expr", "view", "copy", "reduce", "kernel", "random", "effect", "check")
-SUM, MIXED = "sum", "mixed"
+SUM, MEAN, MIXED = "sum", "mean", "mixed"
 OPS: dict[str, type[Op]] = {}
 
 Shape = tuple[int, ...]
@@ -70,6 +70,9 @@ class Op:
     pairs              method: the op that computes its results, then those of another that reads
                        the same: see compile/pair.py
     batch_axis         method, see below
+    serves             what passes use it for: "part", "join", "add_up" or "scale"
+    within             sizes of the parts of the batch (axis 0) within which alone samples mix
+    mixes              (why its samples mix, what to do about it), for messages
     tolerance          method: allowed error of float32 against the float64 reference, relative to
                        the largest value
     """
@@ -90,6 +93,12 @@ class Op:
     joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
     shares: ClassVar[str] = ""  # kernel that runs several launches as one: see compile/group.py
     summed: ClassVar[Any] = None  # makes one op of sums and what they add up: see compile/fuse.py
+    serves: ClassVar[str] = ""
+    mixes: ClassVar[tuple[str, str]] = (
+        "each of its results depends on several samples, and is no sum or mean over them",
+        "micro_batches=1, or a step whose samples meet in sums and means alone",
+    )
+    within: tuple[int, ...] = ()
     arity: ClassVar[int | None] = None  # number of inputs; None: any number
     parameters: ClassVar[tuple[str, ...]] = ()  # their names, for messages
 
@@ -159,6 +168,20 @@ class Op:
         sum."""
         return float(np.finfo(np.float32).eps) * (8 + self.terms(*shapes))
 
+    def for_part(self, axis: int | None, first: int, count: int) -> dict[str, Any]:
+        """Attributes that differ where the op computes only rows `first` to `first + count` along
+        `axis` of its result, from the same rows of its inputs. axis None: no result has rows."""
+        return {}
+
+    def makes_rows(self, axis: int, *shapes: Shape) -> bool:
+        """Whether `for_part` makes it compute any rows along `axis` from whole inputs."""
+        return False
+
+    def blocks(self, axis: int, shape: Shape) -> int | None:
+        """The axis of the result along which what belongs to each row of `axis` of the input lies
+        together, in order, where its size changes: [N, T] -> [N*T] and back."""
+        return None
+
     def attributes(self) -> dict[str, Any]:
         return {
             name: getattr(self, name) for name in getattr(type(self), "__dataclass_fields__", ())
@@ -177,6 +200,7 @@ class Op:
 #   None    the output does not depend on the batch
 # SUM     the output is a sum over samples: parts computed from parts of the batch add up to the
 # whole
+#   MEAN    the output is a mean over samples: so do parts, each times its share of the samples
 #   MIXED   samples influence each other: the batch cannot be split here
 # `axes[i]` is the batch axis of input i (None: free of it). Several outputs: a tuple.
 def batch_leads(op: Op, axes: tuple, *shapes: Shape) -> Any:

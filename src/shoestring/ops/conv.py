@@ -230,6 +230,9 @@ class Conv2DInputGrad(Conv):
             )
         return self.x_shape
 
+    def for_part(self, axis, first, count):
+        return dict(x_shape=(count, *self.x_shape[1:]))
+
     def batch_axis(self, axes, dy, w):
         return axes[0] if axes[0] in (0, None) and axes[1] is None else MIXED
 

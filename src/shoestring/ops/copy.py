@@ -21,7 +21,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch, Operand, row_major
 from ..ir import MIXED, Case, Cost, Op, Shape, leaf, promote
-from .layout import Index, as_slices, check_index, copy_kernel, extent, slice_strides
+from .layout import Index, as_slices, check_index, copy_kernel, extent, resized, slice_strides
 
 
 def launch_copies(
@@ -95,7 +95,7 @@ class Concat(CopyOp):
     start_k is the sum of the sizes of the inputs before x_k.
     """
 
-    name = "concat"
+    name, serves = "concat", "join"
     axis: int = 0
     cases = (
         Case([(2, 3), (2, 1), (2, 2)], dict(axis=1)),
@@ -234,6 +234,12 @@ class Unslice(CopyOp):
             else batch
         )
 
+    def for_part(self, axis, first, count):
+        if axis is None:
+            return {}
+        index = resized(self.index, axis, (0, count, 1))
+        return dict(index=index, to=resized(self.to, axis, count))
+
     def reference(self, x):
         y = np.zeros(self.to, x.dtype)
         y[as_slices(self.index)] = x
@@ -286,6 +292,9 @@ class UpdateSlice(CopyOp):
         if axes[0] != axes[1] or (isinstance(batch, int) and self.index[batch] != (0, x[batch], 1)):
             return MIXED if axes != (None, None) else None
         return batch
+
+    def for_part(self, axis, first, count):
+        return dict(index=resized(self.index, axis, (0, count, 1)))
 
     def reference(self, x, v):
         y = x.copy()

@@ -208,7 +208,7 @@ row("logical_not", "x", "y = not x", np.logical_not, "!x", types=LOGIC)
 class Affine(Elementwise):
     """y = scale x + shift, with numbers that belong to a formula, such as those of 1 - x^2/2."""
 
-    name, rule, conditions = "affine", FLOAT, (False,)
+    name, rule, conditions, serves = "affine", FLOAT, (False,), "scale"
     scale: float = 1.0
     shift: float = 0.0
     cases = (Case([(3, 5)], dict(scale=-0.5, shift=2.0)), Case([()], dict(scale=3.0)))
@@ -229,6 +229,31 @@ class Affine(Elementwise):
         instructions, values = casts(dtypes, ["float32"], 3)
         instructions.append(Instruction("scale_shift_f32", (*values, 1, 2, 3)))
         return instructions, (0.0, self.scale, self.shift)
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulate(Elementwise):
+    """y = a + b, in a kernel of its own: joined to the sums before and after it, it would keep all
+    that they add up in memory until the last one is there."""
+
+    name, conditions, joins, serves = "accumulate", (False, False), None, "add_up"
+    cases = (Case([(3, 5), (3, 5)]), Case([(), ()]), Case([(4,), (4,)], {}, "labels 9", "int64"))
+
+    def shape(self, a, b):
+        return self.broadcast(a, b)
+
+    def meaning(self, a, b):
+        return a + b
+
+    def gradient(self, F, dy, y, a, b):
+        """dy/da = dy/db = 1"""
+        return dy, dy
+
+    def program(self, dtypes):
+        common = self.common(*dtypes).name
+        if any(d.name != common for d in dtypes) or TYPES.get(common) not in ("f32", "i64", "i32"):
+            return None
+        return [Instruction(f"add_{TYPES[common]}", (0, 1))], ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,6 +25,11 @@ REDUCE_TYPES = {"float32": 0, "int64": 1, "int32": 2, "uint8": 3, "bool": 3}
 REDUCE_COLUMNS, SLICE_TERMS, MAX_SLICES = 256, 1 << 15, 32  # of the reduction kernels
 
 
+def resized(sizes: tuple, axis: int, size: Any) -> tuple:
+    """`sizes` with another entry for one axis."""
+    return (*sizes[:axis], size, *sizes[axis + 1 :])
+
+
 def merged(axes: Axes) -> Axes:
     """The same places in the same order with the fewest axes; all arrays must agree on a merge."""
     found: Axes = []

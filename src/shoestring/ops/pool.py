@@ -199,6 +199,9 @@ class AvgPool2DGrad(AvgPool):
             )
         return self.x_shape
 
+    def for_part(self, axis, first, count):
+        return dict(x_shape=(count, *self.x_shape[1:]))
+
     def terms(self, dy):
         return math.prod(self.kernel)
 

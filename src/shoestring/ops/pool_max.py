@@ -171,6 +171,9 @@ class MaxPool2DGrad(Positions):
             )
         return self.x_shape
 
+    def for_part(self, axis, first, count):
+        return dict(x_shape=(count, *self.x_shape[1:]))
+
     def reference(self, dy, position):
         N, C, H, W = self.x_shape
         h, w, inside = self.places(position, H, W)

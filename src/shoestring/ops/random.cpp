@@ -1,10 +1,12 @@
 // Random numbers from a counter: Philox4x32-10 (Salmon et al. 2011). Four elements per counter
 // value; see ops/random.py.
 //
-//     uniform    buffers key (uint64[2] = seed, draw), y     integers count
-//     normal     buffers key, y                              integers count
-//     bernoulli  buffers key, p, y: y = uniform < p          integers count, stride of p (0 or 1)
+//     uniform    buffers key (uint64[2] = seed, draw), y     integers count, first
+//     normal     buffers key, y                              integers count, first
+//     bernoulli  buffers key, p, y: y = uniform < p          integers count, first, stride of p (0
+//                                                            or 1)
 //
+// y[i] is element first + i of the draw.
 // BLOCK counter values are worked on side by side, so that the ten rounds become vector code. A
 // task is a fixed range of elements; none depends on another.
 #include "../backends/cpu/kernel.h"
@@ -76,30 +78,36 @@ void cos_sin(float turn, float* c, float* s) {
     *s = quarter & 2 ? -b : b;
 }
 
-// Calls body(first, n, word) for all elements, n <= WORDS at a time.
+// Calls body(block, start, stop, word) for all elements of the draw that are asked for, start to
+// stop, WORDS at most at a time: word[i - block] belongs to element i, and block is a multiple of
+// WORDS.
 template <class Body>
 void for_words(const Arguments& a, Body body) {
     const uint64_t* key = static_cast<const uint64_t*>(a.buffers[0]);
-    const int64_t count = a.integers[0];
-    parallel_for((count + TASK - 1) / TASK, [&](int64_t task) {
+    const int64_t count = a.integers[0], first = a.integers[1], end = first + count;
+    const int64_t begin = first / WORDS * WORDS;
+    parallel_for((end - begin + TASK - 1) / TASK, [&](int64_t task) {
         uint32_t word[WORDS];
-        for (int64_t i = task * TASK; i < smaller(count, (task + 1) * TASK); i += WORDS) {
+        const int64_t from = begin + task * TASK;
+        for (int64_t i = from; i < smaller(end, from + TASK); i += WORDS) {
             random_words(key, static_cast<uint64_t>(i) / 4, word);
-            body(i, smaller(WORDS, count - i), word);
+            body(i, i < first ? first : i, smaller(end, i + WORDS), word);
         }
     });
 }
 
 void uniform(const Arguments& a) {
     float* y = static_cast<float*>(a.buffers[1]);
-    for_words(a, [&](int64_t first, int64_t n, const uint32_t* word) {
-        for (int64_t i = 0; i < n; ++i) y[first + i] = as_uniform(word[i]);
+    const int64_t first = a.integers[1];
+    for_words(a, [&](int64_t block, int64_t start, int64_t stop, const uint32_t* word) {
+        for (int64_t i = start; i < stop; ++i) y[i - first] = as_uniform(word[i - block]);
     });
 }
 
 void normal(const Arguments& a) {
     float* y = static_cast<float*>(a.buffers[1]);
-    for_words(a, [&](int64_t first, int64_t n, const uint32_t* word) {
+    const int64_t first = a.integers[1];
+    for_words(a, [&](int64_t block, int64_t start, int64_t stop, const uint32_t* word) {
         float value[WORDS];
         for (int64_t j = 0; j < WORDS / 2; ++j) {
             float c, s;
@@ -108,20 +116,17 @@ void normal(const Arguments& a) {
             value[2 * j] = r * c;
             value[2 * j + 1] = r * s;
         }
-        for (int64_t i = 0; i < n; ++i) y[first + i] = value[i];
+        for (int64_t i = start; i < stop; ++i) y[i - first] = value[i - block];
     });
 }
 
 void bernoulli(const Arguments& a) {
     const float* p = static_cast<const float*>(a.buffers[1]);
-    const int64_t stride = a.integers[1];
+    const int64_t first = a.integers[1], stride = a.integers[2];
     float* y = static_cast<float*>(a.buffers[2]);
-    for_words(a, [&](int64_t first, int64_t n, const uint32_t* word) {
-        if (stride)
-            for (int64_t i = 0; i < n; ++i)
-                y[first + i] = as_uniform(word[i]) < p[first + i] ? 1.0f : 0.0f;
-        else
-            for (int64_t i = 0; i < n; ++i) y[first + i] = as_uniform(word[i]) < p[0] ? 1.0f : 0.0f;
+    for_words(a, [&](int64_t block, int64_t start, int64_t stop, const uint32_t* word) {
+        for (int64_t i = start; i < stop; ++i)
+            y[i - first] = as_uniform(word[i - block]) < p[stride * (i - first)] ? 1.0f : 0.0f;
     });
 }
 

@@ -54,10 +54,11 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.stack([c0, c1, c2, c3])
 
 
-def words(key: np.ndarray, count: int) -> np.ndarray:
-    """The first `count` random words of a draw, as uint64. key: uint64[2] = (seed, draw)."""
+def words(key: np.ndarray, count: int, first: int = 0) -> np.ndarray:
+    """Random words `first` to `first + count` of a draw, as uint64. key: uint64[2] = (seed,
+    draw)."""
     seed, draw = np.asarray(key, np.uint64)
-    block = np.arange(-(-count // 4), dtype=np.uint64)
+    block = np.arange(first // 4, -(-(first + count) // 4), dtype=np.uint64)
     halves = [
         block & LOW,
         block >> np.uint64(32),
@@ -65,20 +66,22 @@ def words(key: np.ndarray, count: int) -> np.ndarray:
         np.full_like(block, draw >> np.uint64(32)),
     ]
     found = philox(np.stack(halves), np.array([seed & LOW, seed >> np.uint64(32)]))
-    return found.T.reshape(-1)[:count]
+    return found.T.reshape(-1)[first % 4 :][:count]
 
 
-def uniforms(key: np.ndarray, count: int) -> np.ndarray:
-    """The first `count` uniform numbers of a draw, float32 exactly."""
-    return (words(key, count) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
+def uniforms(key: np.ndarray, count: int, first: int = 0) -> np.ndarray:
+    """Uniform numbers `first` to `first + count` of a draw, float32 exactly."""
+    return (words(key, count, first) >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
 
 
 class RandomOp(Op):
-    """key: uint64[2] = (seed, draw); `to`: sizes of the result. A constant for differentiation."""
+    """key: uint64[2] = (seed, draw); `to`: sizes of the result; `first`: elements of the draw that
+    come before it. A constant for differentiation."""
 
     kind, cheap_to_recompute = "random", True
     gradient = None
     to: Shape
+    first: int
 
     def shape(self, key):
         if key != (2,):
@@ -101,8 +104,15 @@ class RandomOp(Op):
     def batch_axis(self, axes, *shapes):
         return None if all(a is None for a in axes) else MIXED
 
+    def makes_rows(self, axis, *shapes):
+        return axis == 0
+
+    def for_part(self, axis, first, count):
+        return dict(to=(count, *self.to[1:]), first=self.first + first * math.prod(self.to[1:]))
+
     def launch(self, device, inputs, outputs):
-        return Launch((Kernel(self.name, (0, 1), (outputs[0].size,)),)) if device == "cpu" else None
+        numbers = (outputs[0].size, self.first)
+        return Launch((Kernel(self.name, (0, 1), numbers),)) if device == "cpu" else None
 
     def cost(self, *shapes):
         return Cost(30.0 * math.prod(self.to), 4.0 * math.prod(self.to))
@@ -114,14 +124,18 @@ class Uniform(RandomOp):
 
     name = "uniform"
     to: Shape = ()
-    cases = tuple(Case([(2,)], dict(to=to), "key", "uint64") for to in [(2, 3), (37,), (), (0, 2)])
+    first: int = 0
+    cases = tuple(
+        Case([(2,)], dict(to=to, first=first), "key", "uint64")
+        for to, first in [((2, 3), 0), ((37,), 0), ((), 0), ((0, 2), 0), ((3, 25), 1), ((70,), 66)]
+    )
 
     def tolerance(self, *shapes):
         """None at all: integers and one exact product."""
         return 0.0
 
     def reference(self, key):
-        return uniforms(key, math.prod(self.to)).reshape(self.to)
+        return uniforms(key, math.prod(self.to), self.first).reshape(self.to)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,15 +147,19 @@ class Normal(RandomOp):
 
     name = "normal"
     to: Shape = ()
-    cases = tuple(Case([(2,)], dict(to=to), "key", "uint64") for to in [(2, 3), (37,), (), (0, 2)])
+    first: int = 0
+    cases = tuple(
+        Case([(2,)], dict(to=to, first=first), "key", "uint64")
+        for to, first in [((2, 3), 0), ((37,), 0), ((), 0), ((0, 2), 0), ((3, 25), 1), ((70,), 66)]
+    )
 
     def reference(self, key):
-        count = math.prod(self.to)
-        pairs = words(key, count + count % 2).reshape(-1, 2)
+        count, odd = math.prod(self.to), self.first % 2
+        pairs = words(key, count + odd + (count + odd) % 2, self.first - odd).reshape(-1, 2)
         r = np.sqrt(-2 * np.log((pairs[:, 0] + np.uint64(1)) * 2.0**-32))
         angle = 2 * np.pi * ((pairs[:, 1] >> np.uint64(8)) * 2.0**-24)
         found = np.stack([r * np.cos(angle), r * np.sin(angle)], 1)
-        return found.reshape(-1)[:count].reshape(self.to).astype(np.float32)
+        return found.reshape(-1)[odd:][:count].reshape(self.to).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +168,10 @@ class Bernoulli(RandomOp):
 
     name = "bernoulli"
     to: Shape = ()
+    first: int = 0
     cases = (
+        Case([(2,), ()], dict(to=(5, 70), first=70), ("key", "unit"), ("uint64", "float32")),
+        Case([(2,), (9, 2)], dict(to=(9, 2), first=3), ("key", "unit"), ("uint64", "float32")),
         Case([(2,), ()], dict(to=(5, 7)), ("key", "unit"), ("uint64", "float32")),
         Case([(2,), (3, 4)], dict(to=(3, 4)), ("key", "unit"), ("uint64", "float32")),
         Case([(2,), (4,)], dict(to=(3, 4)), ("key", "unit"), ("uint64", "float32")),
@@ -168,15 +189,23 @@ class Bernoulli(RandomOp):
             )
         return self.to
 
+    def batch_axis(self, axes, key, p):
+        if axes == (None, None):
+            return None
+        alike = len(p) == len(self.to) and axes == (None, 0) and p[0] == self.to[0]
+        return 0 if alike else MIXED
+
     def tolerance(self, *shapes):
         """None at all: integers and one exact product."""
         return 0.0
 
     def reference(self, key, p):
-        return (uniforms(key, math.prod(self.to)).reshape(self.to) < p).astype(np.float32)
+        drawn = uniforms(key, math.prod(self.to), self.first).reshape(self.to)
+        return (drawn < p).astype(np.float32)
 
     def launch(self, device, inputs, outputs):
         _, p = inputs
         if device != "cpu" or p.dtype != np.float32 or p.size not in (1, outputs[0].size):
             return None
-        return Launch((Kernel("bernoulli", (0, 1, 2), (outputs[0].size, int(p.size > 1))),))
+        numbers = (outputs[0].size, self.first, int(p.size > 1))
+        return Launch((Kernel("bernoulli", (0, 1, 2), numbers),))

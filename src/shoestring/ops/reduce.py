@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
-from .layout import halves, kept_block, reduction, resolve
+from ..ir import MEAN, MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
+from .layout import halves, kept_block, reduction, resized, resolve
 from .prologue import Prologue
 from .reduce_program import Sums
 
@@ -43,7 +43,7 @@ class ReduceOp(Op):
     """What all reductions share.
 
     linear      the reduction of a sum is the sum of the reductions
-    over_batch  what a reduction over the samples is to them: SUM or MIXED
+    over_batch  what a reduction over the samples is to them: SUM, MEAN or MIXED
     entry       the kernel
     """
 
@@ -163,8 +163,10 @@ class SumTo(ReduceOp):
             )
         return self.to
 
-    def dtype(self, x):
-        return x if x.kind == "f" else int64
+    dtype = Sum.dtype
+
+    def for_part(self, axis, first, count):
+        return {} if axis is None else dict(to=resized(self.to, axis, count))
 
     def reference(self, x):
         return x.sum(self.over(x.shape), dtype=self.dtype(x.dtype)).reshape(self.to)
@@ -178,7 +180,7 @@ class SumTo(ReduceOp):
 class Mean(AxesOp):
     """y[k] = 1/n sum_r x[k, r], n the number of r; a float always, NaN where n = 0."""
 
-    name, entry, linear, summed = "mean", "sum", True, Sums
+    name, entry, linear, over_batch, summed = "mean", "sum", True, MEAN, Sums
     cases = (
         *CASES,
         Case([(3, 0)], dict(axes=(1,))),
@@ -224,8 +226,7 @@ class Var(AxesOp):
         Case([(6,)], dict(), "labels 9", "int64"),
     )
 
-    def dtype(self, x):
-        return x if x.kind == "f" else float32
+    dtype = Mean.dtype
 
     def divisor(self, x: Shape) -> float:
         return float(max(self.terms(x) - self.correction, 0))
@@ -305,8 +306,7 @@ class Prod(AxesOp):
     name, entry = "prod", "prod"
     cases = (*CASES, Case([(3, 0)], dict(axes=(1,))), Case([(7,)]))
 
-    def dtype(self, x):
-        return x if x.kind == "f" else int64
+    dtype = Sum.dtype
 
     def reference(self, x):
         return x.prod(self.over(x.shape), dtype=self.dtype(x.dtype), keepdims=self.keepdims)

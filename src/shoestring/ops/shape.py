@@ -22,7 +22,7 @@ import numpy as np
 
 from ..backends import row_major
 from ..ir import MIXED, Case, Cost, Op, Shape
-from .layout import Index, as_slices, check_index
+from .layout import Index, as_slices, check_index, resized
 
 View = tuple[Shape, Shape, int]
 
@@ -82,6 +82,15 @@ class Reshape(ViewOp):
             ),
             MIXED,
         )
+
+    def blocks(self, axis, shape):
+        before = math.prod(shape[:axis])
+        return next(
+            (k for k, n in enumerate(self.to) if math.prod(self.to[:k]) == before and n > 1), None
+        )
+
+    def for_part(self, axis, first, count):
+        return dict(to=resized(self.to, axis, count))
 
     def reference(self, x):
         return x.reshape(self.to)
@@ -184,6 +193,13 @@ class Expand(ViewOp):
         place = batch + len(self.to) - len(x)
         return place if x[batch] == self.to[place] else MIXED
 
+    def makes_rows(self, axis, x):
+        place = axis - (len(self.to) - len(x))
+        return place < 0 or x[place] == 1
+
+    def for_part(self, axis, first, count):
+        return dict(to=resized(self.to, axis, count))
+
     def reference(self, x):
         return np.broadcast_to(x, self.to)
 
@@ -206,7 +222,7 @@ class Slice(ViewOp):
     index[k] = (start, stop, step) as in range().
     """
 
-    name = "slice"
+    name, serves = "slice", "part"
     index: Index = ()
     cases = (
         Case([(5, 4)], dict(index=((1, 4, 1), (0, 4, 2)))),
@@ -222,6 +238,9 @@ class Slice(ViewOp):
 
     def moved(self, batch, x):
         return batch if self.index[batch] == (0, x[batch], 1) else MIXED
+
+    def for_part(self, axis, first, count):
+        return dict(index=resized(self.index, axis, (0, count, 1)))
 
     def reference(self, x):
         return x[(..., *as_slices(self.index))]

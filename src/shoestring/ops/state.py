@@ -53,6 +53,7 @@ class Check(Op):
 
     kind, cheap_to_recompute = "check", True
     entry = ""
+    first: int  # rows of the whole that come before x
 
     def shape(self, x):
         return x
@@ -62,6 +63,16 @@ class Check(Op):
 
     def reference(self, x):
         return x
+
+    def for_part(self, axis, first, count):
+        return dict(first=first)
+
+    def where(self, shape, position: int) -> tuple[int, ...]:
+        """The place in the whole of an offender at a flat position of x."""
+        if not shape:
+            return ()
+        row, rest = divmod(position, int(np.prod(shape[1:])))
+        return (self.first + row, *[int(i) for i in np.unravel_index(rest, shape[1:])])
 
     def gradient(self, F, dy, y, x) -> Any:
         """y = x, so dx = dy: the check looks and changes nothing."""
@@ -96,6 +107,7 @@ class CheckIndex(Check):
     ignore: int | None = None
     what: str = "index"
     of: str = "entries"
+    first: int = 0
     cases = (
         Case([(5,)], dict(limit=4), "labels 4", "int64"),
         Case([(2, 3)], dict(limit=4), "labels 4", "int32"),
@@ -127,8 +139,8 @@ class CheckIndex(Check):
         )
 
     def complain(self, shape, position: int, found: int, node: Any) -> None:
-        where = np.unravel_index(position, shape) if shape else ()
-        at = f"at position {', '.join(str(int(i)) for i in where)}" if where else "given"
+        where = self.where(shape, position)
+        at = f"at position {', '.join(map(str, where))}" if where else "given"
         fail(
             "data/check_index.range",
             f"{self.what} {found} {at} is outside [0, {self.limit})",
@@ -152,6 +164,7 @@ class CheckFinite(Check):
     name, entry = "check_finite", "check_finite"
     what: str = "value"
     hint: str = "a smaller learning rate, or clip_grad_norm_ with a smaller max_norm"
+    first: int = 0
     cases = (Case([(3, 4)], dict(what="x")), Case([()], dict(what="x")))
 
     def bad(self, x):
@@ -164,8 +177,8 @@ class CheckFinite(Check):
         return Launch((Kernel("check_finite", (0, 1), (x.size,)),))
 
     def complain(self, shape, position: int, found: int, node: Any) -> None:
-        where = np.unravel_index(position, shape) if shape else ()
-        at = f" at position {', '.join(str(int(i)) for i in where)}" if where else ""
+        where = self.where(shape, position)
+        at = f" at position {', '.join(map(str, where))}" if where else ""
         fail(
             "data/check_finite.value",
             f"{self.what} is {'infinite' if found else 'NaN'}{at}",

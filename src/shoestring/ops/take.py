@@ -23,6 +23,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, Shape
+from .layout import resized
 
 INDEX_TYPES, ITEM_SIZES = ("int64", "int32", "uint8"), (1, 4, 8)
 
@@ -173,6 +174,9 @@ class PutAdd(IndexOp):
         if picked is None and isinstance(batch, int):
             return batch if batch < first else batch - len(indices) + 1
         return batch if picked is None and batch in (None, SUM) else MIXED
+
+    def for_part(self, axis, first, count):
+        return {} if axis is None else dict(to=resized(self.to, axis, count))
 
     def reference(self, x, indices):
         ok, flat = self.inside(indices, self.to[self.axis])

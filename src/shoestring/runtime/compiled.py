@@ -48,15 +48,21 @@ class Record:
         rebuild: Callable,
         collect: Callable,
         limit: int | None = None,
+        parts: int = 1,
     ) -> None:
         trace = session.trace = Trace()
+        self.parts = parts
         try:
             result = fn(*rebuild(arguments))
             self.structure, nodes = collect(result)
             self.changed = list(DIRTY)
             finals = [s.node for s in self.changed]
-            graph = compiler.Graph([*nodes, *finals], finals, ancestry({*nodes, *finals}))
             self.check_leaks(nodes)
+            if parts > 1:
+                batch = [n for n in arguments if n.shape]
+                made = compiler.microbatch([*nodes, *finals], batch, parts)
+                nodes, finals = made[: len(nodes)], made[len(nodes) :]
+            graph = compiler.Graph([*nodes, *finals], finals, ancestry({*nodes, *finals}))
             self.device = self.one_device([*nodes, *finals])
             self.outputs = [graph.index[n] for n in nodes]
             self.stores = [graph.index[n] for n in finals]
@@ -169,9 +175,12 @@ class Compiled:
         rebuild: Callable,
         collect: Callable,
         limit: int | None = None,
+        micro_batches: int | str = 1,
+        split_batchnorm: bool = False,
     ) -> None:
         self.fn, self.lower, self.rebuild, self.collect = fn, lower, rebuild, collect
-        self.own_limit = limit
+        self.own_limit, self.split_batchnorm = limit, split_batchnorm
+        self.micro_batches = micro_batches
         self.records: dict[tuple, list[Record]] = {}
         self.traces = 0
         self.__name__, self.__doc__ = getattr(fn, "__name__", "step"), getattr(fn, "__doc__", None)
@@ -218,37 +227,87 @@ class Compiled:
             [t.node for t in runtime.live_handles()]
         )  # a trace starts from computed values
         self.traces += 1
-        again = None
-        try:
-            record = self.traced(values, devices, self.limit)
-        except MemoryBudgetError as problem:
-            again = problem.again
-        if again is not None:  # now that nothing holds the handles of the failed trace
-            again(self.largest(values, devices))
+        record = self.fitting(values, devices)
+        if not isinstance(record, Record):  # nothing holds the handles of the failed trace
+            record(self.largest(values, devices))
         self.records = {k: r for k, r in self.records.items() if k[0] == session.structure}
         self.records.setdefault(key, []).append(record)
         return record
 
-    def traced(self, values: list[Any], devices: list[str], limit: int | None) -> Record:
+    def fitting(self, values: list[Any], devices: list[str]) -> Any:
+        """The record with as many micro-batches as asked for, or ("auto") as few as fit: found by
+        doubling their number, then halving the interval. What raises the error if none fits."""
+        if self.micro_batches != "auto":
+            return self.tried(values, devices, int(self.micro_batches))
+        samples, low, high = self.samples(values), 0, 1
+        record = self.tried(values, devices, high)
+        while not isinstance(record, Record) and high < samples:
+            low, high = high, min(2 * high, samples)
+            record = self.tried(values, devices, high)
+        while isinstance(record, Record) and high - low > 1:
+            middle = (low + high) // 2
+            found = self.tried(values, devices, middle)
+            if isinstance(found, Record):
+                record, high = found, middle
+            else:
+                low = middle
+        return record
+
+    def tried(self, values: list[Any], devices: list[str], parts: int) -> Any:
+        """A record, or what raises the error that says why it does not fit."""
+        try:
+            return self.traced(values, devices, self.limit, parts)
+        except MemoryBudgetError as problem:
+            return problem.again
+
+    def traced(
+        self, values: list[Any], devices: list[str], limit: int | None, parts: int
+    ) -> Record:
         stand_ins = [
             leaf(v, source=("argument", k), device=d)
             for k, (v, d) in enumerate(zip(values, devices, strict=True))
         ]
-        return Record(self.fn, stand_ins, self.rebuild, self.collect, limit)
+        sizes = compiler.part_sizes(self.samples(values), parts) if parts > 1 else ()
+        session.split_batchnorm = sizes if self.split_batchnorm else ()
+        try:
+            return Record(self.fn, stand_ins, self.rebuild, self.collect, limit, len(sizes) or 1)
+        finally:
+            session.split_batchnorm = ()
+
+    def samples(self, values: list[Any]) -> int:
+        """The size of the batch: of axis 0 of all arguments that have axes."""
+        sizes = sorted({v.shape[0] for v in values if v.shape})
+        if len(sizes) != 1:
+            fail(
+                "value/compile.batch",
+                "the arguments have no common batch axis to cut into micro-batches",
+                op="compile",
+                tensors={
+                    f"argument {k}": f"{list(v.shape)} {v.dtype}" for k, v in enumerate(values)
+                },
+                expected=f"the same size of axis 0 in all arguments with axes, got {sizes}",
+                hint="use what is no batch inside the step as a closure instead of passing it",
+            )
+        return sizes[0]
+
+    def parts(self, *arguments: Any) -> int:
+        """Into how many micro-batches the batch of arguments like these is cut."""
+        return self.record(*self.lower(arguments)).parts
 
     def largest(self, values: list[Any], devices: list[str]) -> tuple[int, int] | None:
         """(the batch asked for, the largest that fits the limit, 0 if none); None where the
         arguments have no common first axis. Traces the step on parts of its arguments."""
         sizes = {v.shape[0] for v in values if v.shape}
-        if len(sizes) != 1 or self.limit is None:
+        if len(sizes) != 1 or self.limit is None or self.micro_batches == "auto":
             return None
+        each = int(self.micro_batches)
         N = sizes.pop()
         per_sample = sum(v.nbytes for v in values if v.shape) // max(N, 1)
 
         def fits(n: int) -> bool:
             parts = [v[:n] if v.shape else v for v in values]
             try:
-                self.traced(parts, devices, self.limit + (N - n) * per_sample)
+                self.traced(parts, devices, self.limit + (N - n) * per_sample, each)
             except MemoryBudgetError:
                 return False
             except ShapeError:  # too small for its layers, such as BatchNorm with one value

@@ -27,7 +27,9 @@ class Session:
     recorder   a list that receives the name of every kernel as it runs, or None
     check      verify drafts after each pass, and plans;  fuse: join elementwise ops
     reuse      let the planner give the same memory to buffers that do not live at the same time
-    limit      bytes that all allocations on a device may take together, or None"""
+    limit      bytes that all allocations on a device may take together, or None
+    split_batchnorm  sizes of the micro-batches of the step that is traced, if its batch
+               normalisations may be cut"""
 
     settle = False
     trace: Any = None
@@ -38,6 +40,7 @@ class Session:
     fuse = True
     reuse = True
     limit: int | None = None
+    split_batchnorm: tuple[int, ...] = ()
 
 
 session = Session()

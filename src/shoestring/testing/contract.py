@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import ShoestringError, fail
-from ..ir import SUM, Case, Cost, F, Op, leaf
+from ..ir import MEAN, SUM, Case, Cost, F, Op, leaf
 from .run import LAYOUTS, laid_out, operand, reference, same
 
 
@@ -103,7 +103,8 @@ def spec_of(found: Any) -> tuple:
 
 
 def check_batch_axis(cls: type[Op], case: Case) -> None:
-    """What `batch_axis` claims: samples stay apart, parts of a SUM add up, None does not care."""
+    """What `batch_axis` claims: samples stay apart, parts of a SUM add up, those of a MEAN too once
+    they are weighted, None does not care."""
     arrays, op = case.inputs(floats="float64"), cls(**case.attributes)
     shapes = [a.shape for a in arrays]
     nothing = as_tuple(op.batch_axis((None,) * len(arrays), *shapes), op)
@@ -144,7 +145,7 @@ def check_batch_axis(cls: type[Op], case: Case) -> None:
                     f"batch axes {axes}: the output depends on the batch, "
                     "batch_axis says it does not",
                 )
-        if SUM in claimed:
+        if SUM in claimed or MEAN in claimed:
             check_parts(cls, case, arrays, axes, claimed)
 
 
@@ -170,7 +171,12 @@ def check_parts(
     for y, a, b, axis in zip(
         reference(op, arrays), *[reference(op, p) for p in parts], claimed, strict=True
     ):
-        if axis is SUM and not (y.shape == a.shape == b.shape and np.allclose(y, a + b)):
+        n = max(x.shape[k] for x, k in zip(arrays, axes, strict=True) if k is not None)
+        first, second = (1 / n, (n - 1) / n) if axis is MEAN else (1, 1)
+        total = (SUM, MEAN)
+        if axis in total and not (
+            y.shape == a.shape == b.shape and np.allclose(y, first * a + second * b)
+        ):
             broken(
                 cls,
                 case,
