@@ -111,6 +111,32 @@ def test_a_mistake_is_caught(changes, message):
     assert str(caught.value).startswith("cube: ") and caught.value.place == "value/check_op.broken"
 
 
+def test_a_part_that_is_not_its_part_of_the_whole_is_caught():
+    @dataclass(frozen=True, eq=False)
+    class Numbered(Op):
+        """y[n] = x[n] + first + n"""
+
+        name, kind, cheap_to_recompute = "numbered", "kernel", True
+        first: int = 0
+        cases = (Case([(3, 2)]),)
+        launch = gradient = None
+        batch_axis = batch_leads
+
+        def shape(self, x):
+            return x
+
+        def reference(self, x):
+            return x + np.arange(self.first, self.first + len(x), dtype=x.dtype).reshape(-1, 1)
+
+        def cost(self, x):
+            return Cost(1, 8)
+
+    with pytest.raises(CheckFailed, match="parts along axis 0 are not the whole"):
+        check_op(Numbered)
+    Numbered.for_part = lambda self, axis, first, count: dict(first=first)
+    check_op(Numbered)
+
+
 def test_an_input_that_matters_needs_a_gradient_or_a_reason():
     class Scale(Op):
         """y = x a"""

@@ -12,7 +12,15 @@ from .io import load, save
 from .ir import bool_, float32, float64, int32, int64, uint8
 from .nn import *  # noqa: F403
 from .nn import __all__ as _layers
-from .optim import SGD, Adam, AdamW, check_nan_gradients, clip_grad_norm_, print_tensor_stats
+from .optim import (
+    SGD,
+    Adam,
+    AdamW,
+    accumulate,
+    check_nan_gradients,
+    clip_grad_norm_,
+    print_tensor_stats,
+)
 from .runtime import (
     debug,
     default_device,
@@ -48,6 +56,7 @@ __all__ = [
     "ShoestringError",
     "Tensor",
     "Variable",
+    "accumulate",
     "bool_",
     "check_nan_gradients",
     "clip_grad_norm_",

@@ -13,4 +13,14 @@ from .pipeline import plan
 from .plan import Plan, Step
 from .report import MemoryReport
 
-__all__ = ["Draft", "Graph", "MemoryReport", "Plan", "Step", "assign_offsets", "microbatch", "part_sizes", "plan"]
+__all__ = [
+    "Draft",
+    "Graph",
+    "MemoryReport",
+    "Plan",
+    "Step",
+    "assign_offsets",
+    "microbatch",
+    "part_sizes",
+    "plan",
+]

@@ -139,8 +139,9 @@ class Cut:
         op = n.op
         assert op is not None
         found = op.batch_axis(way, *shapes)
-        if found == MIXED and op.within == self.sizes and way[0] == 0:
-            return 0
+        if found == MIXED and op.within and way[0] == 0:
+            each = shapes[0][0] // self.samples
+            return 0 if op.within == tuple(size * each for size in self.sizes) else MIXED
         if found == MIXED and len(way) == 1 and isinstance(way[0], int):
             axis = op.blocks(way[0], shapes[0])
             return MIXED if axis is None else axis
@@ -208,7 +209,7 @@ class Cut:
             if found is not None:
                 self.reads[n], self.axis[n] = found
 
-    # ---- when --------------------------------------------------------------------------------------
+    # ---- when ------------------------------------------------------------------------------------
     def own(self, n: Node, k: int) -> bool:
         """Whether n reads its own part of input k, rather than the whole."""
         inside = n in self.reads and n.inputs[k] in self.reads

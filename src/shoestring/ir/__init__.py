@@ -3,7 +3,20 @@ memory."""
 
 from .cases import Case
 from .dtypes import DTYPES, bool_, float32, float64, int32, int64, promote, promote_float, uint8
-from .node import OUTPUTS, F, Node, Output, Spec, age, ancestry, infer, leaf, output, rebuilt, serving
+from .node import (
+    OUTPUTS,
+    F,
+    Node,
+    Output,
+    Spec,
+    age,
+    ancestry,
+    infer,
+    leaf,
+    output,
+    rebuilt,
+    serving,
+)
 from .op import KINDS, MEAN, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
 
 __all__ = [

@@ -71,7 +71,7 @@ class Op:
                        the same: see compile/pair.py
     batch_axis         method, see below
     serves             what passes use it for: "part", "join", "add_up" or "scale"
-    within             sizes of the parts of the batch (axis 0) within which alone samples mix
+    within             sizes of the parts of axis 0, the batch, within which alone samples mix
     mixes              (why its samples mix, what to do about it), for messages
     tolerance          method: allowed error of float32 against the float64 reference, relative to
                        the largest value

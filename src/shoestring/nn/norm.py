@@ -5,15 +5,23 @@ In training mean and variance are the batch's (a reduction, ops/norm.*), and the
 towards them by `momentum`, the variance unbiased (n / (n - 1)); in evaluation the running ones are
 used. The rest is elementwise, so that the compiler can join it to its neighbours. The running
 variance starts at 1.
+
+In a step that is cut into micro-batches with allow_batchnorm_split=True each part has its own mean
+and variance, and the running ones move once per part, as in a loop that accumulates gradients:
+
+    running after k parts = (1 - momentum)^k running + sum over parts p of
+                            momentum (1 - momentum)^(k - 1 - p) (statistic of part p)
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from .. import runtime
 from ..errors import fail
-from ..ir import F
+from ..ir import F, Node, leaf
 from ..tensor import Tensor, node_of, wrap
 from ..variable import Parameter, Variable
 from .module import Module
@@ -42,9 +50,10 @@ class BatchNorm(Module):
         C = x.shape[1]
         along = (1, C) + (1,) * (x.ndim - 2)
         axes = (0, *range(2, x.ndim))
+        sizes = part_sizes(x) if self.training else ()
         count = math.prod(x.shape) // max(C, 1)
         if self.training:
-            if count == 1:
+            if count == 1 or (sizes and min(sizes) * count == x.shape[0]):
                 fail(
                     "shape/batchnorm.single",
                     "one value per channel has no variance",
@@ -53,6 +62,8 @@ class BatchNorm(Module):
                     cause="a batch of 1, often the last of an epoch",
                     hint="DataLoader(..., drop_last=True), or model.eval()",
                 )
+            if sizes:
+                return by_part(self, x, sizes)
             mean, variance = F.moments(x.node, axes=axes)
             rate = node_of(self.momentum, x)
             unbiased = F.mul(variance, node_of(count / (count - 1), x)) if count > 1 else variance
@@ -101,6 +112,52 @@ class BatchNorm(Module):
 
     def describe(self) -> str:
         return f"{self.weight.shape[0]}, eps={self.eps}, momentum={self.momentum}"
+
+
+def part_sizes(x: Tensor) -> tuple[int, ...]:
+    """Sizes along axis 0 of x of the parts that have statistics of their own; none: the whole
+    batch has."""
+    sizes = runtime.session.split_batchnorm
+    samples = sum(sizes)
+    each = x.shape[0] // samples if samples else 0
+    return tuple(n * each for n in sizes) if each * samples == x.shape[0] else ()
+
+
+def by_part(layer: BatchNorm, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """y with the statistics of each part (see the header)."""
+    N, C, *inner = x.shape
+    column, axes = (N,) + (1,) * (x.ndim - 1), tuple(range(2, x.ndim))
+    counts = np.repeat(sizes, sizes) * math.prod(inner)
+
+    def constant(values: np.ndarray) -> Node:
+        return leaf(values.astype(np.float32).reshape(column), device=x.device)
+
+    def mean_of(node: Node) -> Node:
+        """[N, C, 1, ...]: each sample's row holds the mean of its part."""
+        sums = F.sum(node, axes=axes, keepdims=True) if axes else node
+        return F.mul(F.sum_by_part(sums, within=sizes), constant(1 / counts))
+
+    mean = mean_of(x.node)
+    distance = F.sub(x.node, mean)
+    variance = mean_of(F.mul(distance, distance))
+    later = len(sizes) - 1 - np.repeat(np.arange(len(sizes)), sizes)
+    share = layer.momentum * (1 - layer.momentum) ** later / np.repeat(sizes, sizes)
+    left = node_of((1 - layer.momentum) ** len(sizes), x)
+    updates = []
+    for running, found, weights in (
+        (layer.running_mean, mean, share),
+        (layer.running_var, variance, share * counts / (counts - 1)),
+    ):
+        old = running.state.node
+        moved = F.sum(F.mul(found, constant(weights)), axes=(0,), keepdims=True)
+        new = F.add(F.mul(old, left), F.reshape(moved, to=old.shape))
+        updates.append((running.state, new))
+    runtime.assign(updates)
+    along = (1, C) + (1,) * len(inner)
+    scale = F.mul(
+        F.rsqrt(F.add(variance, node_of(layer.eps, x))), F.reshape(layer.weight.node, to=along)
+    )
+    return wrap(F.scale_shift(x.node, mean, scale, F.reshape(layer.bias.node, to=along)))
 
 
 class BatchNorm1D(BatchNorm):

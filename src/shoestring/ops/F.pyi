@@ -63,6 +63,9 @@ def abs(x: Node) -> Node:
     """y = |x|"""
 def absorb(dy: Node, factor: Node) -> Node:
     """y = 0 where dy = 0, else dy factor"""
+def accumulate(a: Node, b: Node) -> Node:
+    """y = a + b, in a kernel of its own: joined to the sums before and after it, it would keep all
+    that they add up in memory until the last one is there."""
 def add(a: Node, b: Node) -> Node:
     """y = a + b"""
 def affine(x: Node, *, scale: float = 1.0, shift: float = 0.0) -> Node:
@@ -200,6 +203,9 @@ def matmul(a: Node, b: Node, *, transpose_a: bool = False, transpose_b: bool = F
 # ---- norm ----
 def moments(x: Node, *, axes: tuple[int, ...] = (0,)) -> tuple[Node, Node]:
     """mean = sum_axes x / M;  variance = sum_axes (x - mean)^2 / M"""
+def sum_by_part(x: Node, *, within: tuple[int, ...] = ()) -> Node:
+    """y[n, ...] = sum of x[m, ...] over all samples m in the part of the batch that n is in; the
+    parts follow each other and have the sizes `within`."""
 
 
 # ---- pool ----
@@ -277,11 +283,11 @@ def argmin(x: Node, *, axis: int = -1, keepdims: bool = False) -> Node:
 
 
 # ---- random ----
-def bernoulli(key: Node, p: Node, *, to: tuple[int, ...] = ()) -> Node:
+def bernoulli(key: Node, p: Node, *, to: tuple[int, ...] = (), first: int = 0) -> Node:
     """y[i] = 1 if uniform(i) < p else 0, float32. p: one number, or one per element."""
-def normal(key: Node, *, to: tuple[int, ...] = ()) -> Node:
+def normal(key: Node, *, to: tuple[int, ...] = (), first: int = 0) -> Node:
     """y[2j], y[2j+1] = sqrt(-2 log u) (cos, sin)(2 pi v)."""
-def uniform(key: Node, *, to: tuple[int, ...] = ()) -> Node:
+def uniform(key: Node, *, to: tuple[int, ...] = (), first: int = 0) -> Node:
     """y[i] = (word(seed, draw, i) >> 8) 2^-24: 24 random bits, in [0, 1)."""
 
 
@@ -331,6 +337,7 @@ def check_finite(
     *,
     what: str = 'value',
     hint: str = 'a smaller learning rate, or clip_grad_norm_ with a smaller max_norm',
+    first: int = 0,
 ) -> Node:
     """y = x; error if x holds a NaN or an infinity. what: how the message calls x, such as
     "gradient of conv1.weight"."""
@@ -341,6 +348,7 @@ def check_index(
     ignore: int | None = None,
     what: str = 'index',
     of: str = 'entries',
+    first: int = 0,
     gradient: Any = None,
 ) -> Node:
     """y = x; error unless every x is in [0, limit), or equal to `ignore` where that is given."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand, row_major
-from ..ir import Node, Op, Shape
+from ..ir import Node, Op, Shape, leaf
 
 Index = tuple[tuple[int, int, int], ...]  # (start, stop, step) per axis, as in range()
 Axes = list[tuple[int, ...]]  # (size, stride in one array, in another, ...)
@@ -208,3 +208,8 @@ def halves(F: Any, x: Node) -> tuple[Node, Node | None]:
     front = [(0, k, 1) for k in kept]
     pairs = F.reshape(F.slice(x, index=(*front, (0, n - n % 2, 1))), to=(*kept, n // 2, 2))
     return pairs, F.slice(x, index=(*front, (n - 1, n, 1))) if n % 2 else None
+
+
+def constant(value: float, like: Node) -> Node:
+    """A number in the type of `like`, as an input of the plan."""
+    return leaf(np.asarray(value, like.dtype), device=like.device)

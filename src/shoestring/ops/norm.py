@@ -1,4 +1,5 @@
-"""Mean and variance over some axes in one op: what normalisation layers need of a batch.
+"""What normalisation layers need of a batch: mean and variance over some axes in one op, and sums
+within parts of the batch, of which those of each part can be made.
 
     mean = sum x / M,  variance = sum (x - mean)^2 / M  (biased), M = number of elements reduced;
                        axes stay, with size 1.
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backends import Kernel, Launch
+from ..backends import Kernel, Launch, Operand
 from ..ir import MIXED, Case, Cost, Op, leaf, promote_float
 from .finish import Finished
+from .layout import copy_kernel, reduction, row_major
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,12 @@ class Moments(Op):
     """mean = sum_axes x / M;  variance = sum_axes (x - mean)^2 / M"""
 
     name, kind, outputs, cheap_to_recompute = "moments", "reduce", 2, False
+    mixes = (
+        "a batch normalisation in training takes mean and variance of the batch that it sees, and "
+        "those of a part are others: the result would not be that of the full batch",
+        "ss.compile(step, micro_batches={parts}, allow_batchnorm_split=True), if statistics of "
+        "each part will do, or model.eval()",
+    )
     axes: tuple[int, ...] = (0,)
     cases = (
         Case([(3, 4, 2, 2)], dict(axes=(0, 2, 3))),
@@ -115,3 +123,66 @@ class Moments(Op):
 
     def cost(self, x):
         return Cost(4.0 * math.prod(x), 4.0 * math.prod(x))
+
+
+@dataclass(frozen=True, eq=False)
+class SumByPart(Op):
+    """y[n, ...] = sum of x[m, ...] over all samples m in the part of the batch that n is in; the
+    parts follow each other and have the sizes `within`."""
+
+    name, kind, cheap_to_recompute = "sum_by_part", "reduce", False
+    within: tuple[int, ...] = ()
+    cases = (
+        Case([(5, 3)], dict(within=(3, 2))),
+        Case([(4, 3, 1, 2)], dict(within=(4,))),
+        Case([(3,)], dict(within=(1, 1, 1))),
+    )
+
+    def shape(self, x):
+        if not x or sum(self.within) != x[0] or min(self.within, default=0) < 1:
+            self.fail(
+                "shape/sum_by_part.within",
+                f"parts of {list(self.within)} samples are not a batch of {x[0] if x else 'none'}",
+                hint="within=(x.shape[0],)",
+            )
+        return x
+
+    def batch_axis(self, axes, x):
+        (batch,) = axes
+        return MIXED if batch == 0 else batch
+
+    def for_part(self, axis, first, count):
+        return dict(within=(count,)) if axis == 0 else {}
+
+    def terms(self, x):
+        return max(self.within)
+
+    def reference(self, x):
+        ends = np.cumsum(self.within)
+        return np.concatenate(
+            [
+                np.broadcast_to(x[end - size : end].sum(0, keepdims=True), (size, *x.shape[1:]))
+                for end, size in zip(ends, self.within, strict=True)
+            ]
+        )
+
+    def gradient(self, F, dy, y, x):
+        """dy[n]/dx[m] = 1 where n and m are in one part: dx[m] is the sum of dy over m's part."""
+        return (F.sum_by_part(dy, within=self.within),)
+
+    def launch(self, device, inputs, outputs):
+        """Of one part: the sum goes to a workspace, and from there to every sample."""
+        (x,), (y,) = inputs, outputs
+        if len(self.within) > 1 or x.dtype != np.float32:
+            return None
+        total = reduction(device, "sum", x, (0,), y.dtype)
+        spread = Operand(y.shape, y.dtype, (0, *row_major(y.shape)[1:]))
+        copy = copy_kernel(spread, row_major(y.shape), 0, (2, 1))
+        if total is None or copy is None:
+            return None
+        (kernel,) = total.kernels
+        kernel = kernel._replace(buffers=(0, 2, 3)[: len(kernel.buffers)])
+        return Launch((kernel, copy), (4 * y.size // y.shape[0], *total.workspaces))
+
+    def cost(self, x):
+        return Cost(float(math.prod(x)), 8.0 * math.prod(x))

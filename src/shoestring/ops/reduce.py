@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MEAN, MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64, leaf
-from .layout import halves, kept_block, reduction, resized, resolve
+from ..ir import MEAN, MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64
+from .layout import constant, halves, kept_block, reduction, resized, resolve
 from .prologue import Prologue
 from .reduce_program import Sums
 
@@ -163,7 +163,8 @@ class SumTo(ReduceOp):
             )
         return self.to
 
-    dtype = Sum.dtype
+    def dtype(self, x):
+        return x if x.kind == "f" else int64
 
     def for_part(self, axis, first, count):
         return {} if axis is None else dict(to=resized(self.to, axis, count))
@@ -226,7 +227,8 @@ class Var(AxesOp):
         Case([(6,)], dict(), "labels 9", "int64"),
     )
 
-    dtype = Mean.dtype
+    def dtype(self, x):
+        return x if x.kind == "f" else float32
 
     def divisor(self, x: Shape) -> float:
         return float(max(self.terms(x) - self.correction, 0))
@@ -306,7 +308,8 @@ class Prod(AxesOp):
     name, entry = "prod", "prod"
     cases = (*CASES, Case([(3, 0)], dict(axes=(1,))), Case([(7,)]))
 
-    dtype = Sum.dtype
+    def dtype(self, x):
+        return x if x.kind == "f" else int64
 
     def reference(self, x):
         return x.prod(self.over(x.shape), dtype=self.dtype(x.dtype), keepdims=self.keepdims)
@@ -393,8 +396,3 @@ class Min(ExtremeOp):
 
     def reference(self, x):
         return x.min(self.over(x.shape), keepdims=self.keepdims)
-
-
-def constant(value: float, like: Node) -> Node:
-    """A number in the type of `like`, as an input of the plan."""
-    return leaf(np.asarray(value, like.dtype), device=like.device)

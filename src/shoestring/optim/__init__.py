@@ -1,5 +1,6 @@
 """Optimisers, learning-rate schedules, and what looks after gradients."""
 
+from .accumulate import accumulate
 from .gradients import check_nan_gradients, clip_grad_norm_, print_tensor_stats
 from .optimizer import SGD, Adam, AdamW, Optimizer
 from .schedule import CosineDecay, CosineWarmRestarts, LinearDecay, Schedule, StepDecay
@@ -14,6 +15,7 @@ __all__ = [
     "Optimizer",
     "Schedule",
     "StepDecay",
+    "accumulate",
     "check_nan_gradients",
     "clip_grad_norm_",
     "print_tensor_stats",

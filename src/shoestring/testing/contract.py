@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import ShoestringError, fail
-from ..ir import MEAN, SUM, Case, Cost, F, Op, leaf
+from ..ir import MEAN, MIXED, SUM, Case, Cost, F, Op, leaf
 from .run import LAYOUTS, laid_out, operand, reference, same
 
 
@@ -145,36 +145,32 @@ def check_batch_axis(cls: type[Op], case: Case) -> None:
                     f"batch axes {axes}: the output depends on the batch, "
                     "batch_axis says it does not",
                 )
-        if SUM in claimed or MEAN in claimed:
+        if MIXED not in claimed:
             check_parts(cls, case, arrays, axes, claimed)
 
 
 def check_parts(
     cls: type[Op], case: Case, arrays: list[np.ndarray], axes: tuple, claimed: tuple
 ) -> None:
+    """Parts of the batch, each computed by the op that `for_part` describes, make the whole."""
     op = cls(**case.attributes)
-    parts = [
-        [
-            a if axis is None else np.take(a, half, axis)
+    n = max(a.shape[x] for a, x in zip(arrays, axes, strict=True) if x is not None)
+    place = next((axis for axis in claimed if isinstance(axis, int)), None)
+    found, cuts = [], (range(1), range(1, n))
+    for cut in cuts:
+        part = [
+            a if axis is None else np.take(a, cut, axis)
             for a, axis in zip(arrays, axes, strict=True)
         ]
-        for half in (
-            [0],
-            range(1, max(a.shape[x] for a, x in zip(arrays, axes, strict=True) if x is not None)),
-        )
-    ]
-    try:
-        for part in parts:
-            op.shape(*[a.shape for a in part])
-    except ShoestringError:
-        return  # sizes are attributes: parts need another op
-    for y, a, b, axis in zip(
-        reference(op, arrays), *[reference(op, p) for p in parts], claimed, strict=True
-    ):
-        n = max(x.shape[k] for x, k in zip(arrays, axes, strict=True) if k is not None)
+        try:
+            its = cls(**op.attributes() | op.for_part(place, cut.start, len(cut)))
+            its.shape(*[a.shape for a in part])
+        except ShoestringError:
+            return  # a constant with one value per sample: the compiler cuts it too
+        found.append(reference(its, part))
+    for y, a, b, axis in zip(reference(op, arrays), *found, claimed, strict=True):
         first, second = (1 / n, (n - 1) / n) if axis is MEAN else (1, 1)
-        total = (SUM, MEAN)
-        if axis in total and not (
+        if axis in (SUM, MEAN) and not (
             y.shape == a.shape == b.shape and np.allclose(y, first * a + second * b)
         ):
             broken(
@@ -182,6 +178,13 @@ def check_parts(
                 case,
                 f"batch axes {axes}: parts do not add up to the whole, batch_axis says they do",
             )
+        if isinstance(axis, int) and not same_parts(y, a, b, axis):
+            broken(cls, case, f"batch axes {axes}: parts along axis {axis} are not the whole")
+
+
+def same_parts(y: np.ndarray, a: np.ndarray, b: np.ndarray, axis: int) -> bool:
+    joined = np.concatenate([a, b], axis) if a.ndim == y.ndim else np.empty(0)
+    return joined.shape == y.shape and np.allclose(joined, y, equal_nan=y.dtype.kind == "f")
 
 
 def with_sample(a: np.ndarray, axis: int, to: int, source: int) -> np.ndarray:

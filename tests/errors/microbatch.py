@@ -1,0 +1,65 @@
+"""Messages about micro-batches and accumulated gradients."""
+
+import numpy as np
+
+import shoestring as ss
+from shoestring.ir import F, leaf
+
+
+def window(**options):
+    return ss.accumulate(ss.SGD([ss.Parameter([1.0])], lr=0.1), **options)
+
+
+def mixed():
+    ss.compile(lambda x: x.max(0), micro_batches=2)(np.ones((4, 3), np.float32))
+
+
+def no_common_batch():
+    step = ss.compile(lambda x, w: x @ w, micro_batches=2)
+    step(np.ones((4, 3), np.float32), np.ones((3, 2), np.float32))
+
+
+TRIGGERS = {
+    "compile/microbatch.mixed": (
+        mixed,
+        [
+            "max: the batch cannot be cut into parts here: samples influence each other",
+            "input 0: [4, 3] float32",
+            "each of its results depends on several samples",
+            "micro_batches=1, or a step whose samples meet in sums and means alone",
+        ],
+    ),
+    "shape/sum_by_part.within": (
+        lambda: F.sum_by_part(leaf(np.ones((4, 2), np.float32)), within=(3, 2)),
+        ["parts of [3, 2] samples are not a batch of 4", "within=(x.shape[0],)"],
+    ),
+    "type/accumulate.optimizer": (
+        lambda: ss.accumulate(3),
+        ["accumulate: needs an optimiser, got int", "ss.accumulate(ss.SGD("],
+    ),
+    "value/accumulate.count": (
+        lambda: window().backward(ss.tensor(1.0), count=-1),
+        ["count is how many samples the loss is a mean over, got -1", "count=len(y)"],
+    ),
+    "value/accumulate.place": (
+        lambda: window(grads_on="disk"),
+        ["gradients can be kept on 'device' or 'cpu', not 'disk'", 'grads_on="cpu"'],
+    ),
+    "value/accumulate.steps": (
+        lambda: window(steps=0),
+        ["steps is a whole number above 0, or None, got 0"],
+    ),
+    "value/compile.batch": (
+        no_common_batch,
+        [
+            "the arguments have no common batch axis to cut into micro-batches",
+            "argument 1: [3, 2] float32",
+            "got [3, 4]",
+            "as a closure instead of passing it",
+        ],
+    ),
+    "value/compile.micro_batches": (
+        lambda: ss.compile(lambda x: x, micro_batches=0),
+        ['micro_batches is a whole number above 0 or "auto", got 0', "micro_batches=4"],
+    ),
+}
