@@ -9,6 +9,8 @@ of a plan. Bits do not change.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
+
 from ..ir import OUTPUTS, Output, Spec
 from .draft import Draft, reachable
 from .place import row_major
@@ -18,60 +20,34 @@ MOST_INPUTS, MOST_LINKS = 24, 24
 
 
 def finish(draft: Draft) -> Draft:
-    for i in sorted(reachable(draft)):
-        op = draft.ops[i]
-        if op is not None and op.finished is not None:
-            Finish(draft, i).run()
+    survey = Survey(draft)
+    found = [
+        made
+        for i in sorted(survey.alive)
+        if (op := draft.ops[i]) is not None
+        and op.finished is not None
+        and (made := Finish(survey, i).run()) is not None
+    ]
+    draft.redirect({i: m for made in found for i, m in made.items()})
     return draft
 
 
-class Finish:
-    """The kernel at position `maker`. made: positions of its results; inside: what joins it, in
-    order; number: of each value, for the chain: `made`, then `others` (inputs), then `inside`."""
+class Survey:
+    """Of a draft, which stays as it is until all kernels have been looked at: a value joins one of
+    them at most, since everything else that it reads is older than that kernel. order: positions,
+    inputs first; number: the place of each in it."""
 
-    def __init__(self, draft: Draft, maker: int) -> None:
-        self.draft, self.maker = draft, maker
-        count = draft.ops[maker].outputs
-        self.made = [maker] if count == 1 else [maker + 1 + k for k in range(count)]
-        self.size = draft.specs[self.made[0]].size
-        self.alive, self.readers = reachable(draft), draft.readers()
-        self.inside: list[int] = []
-        self.others: list[int] = []
+    def __init__(self, draft: Draft) -> None:
+        self.draft, self.alive, self.readers = draft, reachable(draft), draft.readers()
+        self.order = list(draft.topological())
+        self.number = {i: k for k, i in enumerate(self.order)}
+        self.updates = self.find_updates()
 
-    def run(self) -> None:
-        sizes = {self.draft.specs[i].size for i in self.made}
-        if self.size > MOST_ELEMENTS or sizes != {self.size}:
-            return
-        later = self.later()
-        updates = self.updates()
-        for i in self.draft.topological():
-            if i in later and i not in updates and self.fits(i, later):
-                self.inside.append(i)
-                self.others += [
-                    j for j in self.draft.ins[i] if not self.known(j) and j not in self.others
-                ]
-        while self.inside:
-            found = self.built()
-            if found is not None:
-                return self.replace(*found)
-            self.inside.pop()
-            reads = {j for i in self.inside for j in self.draft.ins[i]}
-            self.others = [j for j in self.others if j in reads]
-
-    def later(self) -> set[int]:
-        """What is computed from the kernel's results."""
-        found, stack = set(), list(self.made)
-        while stack:
-            for r in self.readers[stack.pop()] - found:
-                found.add(r)
-                stack.append(r)
-        return found
-
-    def updates(self) -> set[int]:
+    def find_updates(self) -> set[int]:
         """What leads only to new versions of states, and reads an old one or is the new one."""
         draft, found, only = self.draft, set(), set(self.draft.stores)
         homes = {h for h in draft.stores.values() if h is not None}
-        for i in reversed(list(draft.topological())):
+        for i in reversed(self.order):
             op = draft.ops[i]
             if op is None or i not in self.alive or op.kind not in ("expr", "view", "copy"):
                 continue
@@ -97,11 +73,63 @@ class Finish:
             break
         return j
 
+
+class Finish:
+    """The kernel at position `maker`. made: positions of its results; inside: what joins it, in
+    order; others: what that reads besides."""
+
+    def __init__(self, survey: Survey, maker: int) -> None:
+        self.survey, self.draft, self.maker = survey, survey.draft, maker
+        self.behind, self.readers = survey.behind, survey.readers
+        count = self.draft.ops[maker].outputs
+        self.made = [maker] if count == 1 else [maker + 1 + k for k in range(count)]
+        self.size = self.draft.specs[self.made[0]].size
+        self.inside: list[int] = []
+        self.others: list[int] = []
+
+    def run(self) -> dict[int, int] | None:
+        """{value: what takes its place}, or None: the kernel stays as it is."""
+        sizes = {self.draft.specs[i].size for i in self.made}
+        if self.size > MOST_ELEMENTS or sizes != {self.size}:
+            return None
+        self.gather()
+        while self.inside:
+            found = self.built()
+            if found is not None:
+                return self.replace(*found)
+            self.inside.pop()
+            reads = {j for i in self.inside for j in self.draft.ins[i]}
+            self.others = [j for j in self.others if j in reads]
+        return None
+
+    def gather(self) -> None:
+        """Walk over what reads the results, and what joins them, oldest first."""
+        waiting: list[int] = []
+        seen: set[int] = set()
+
+        def look_at(readers: set[int]) -> None:
+            for r in readers - seen:
+                seen.add(r)
+                heappush(waiting, self.survey.number[r])
+
+        for i in self.made:
+            look_at(self.readers[i])
+        while waiting:
+            i = self.survey.order[heappop(waiting)]
+            if self.behind(i) != i and self.known(i):
+                look_at(self.readers[i])
+            elif i not in self.survey.updates and self.fits(i):
+                self.inside.append(i)
+                self.others += [
+                    j for j in self.draft.ins[i] if not self.known(j) and j not in self.others
+                ]
+                look_at(self.readers[i])
+
     def known(self, j: int) -> bool:
         j = self.behind(j)
         return j in self.made or j in self.inside
 
-    def fits(self, i: int, later: set[int]) -> bool:
+    def fits(self, i: int) -> bool:
         draft, op = self.draft, self.draft.ops[i]
         if op is None or op.joins is None or draft.specs[i].size != self.size:
             return False
@@ -111,7 +139,7 @@ class Finish:
         for j in ins:
             root = self.behind(j)
             early = draft.ops[root] is None or draft.rank[root] < draft.rank[self.maker]
-            if not self.known(j) and (root in later or not early):
+            if not self.known(j) and not early:
                 return False
         if any(draft.specs[j].size not in (1, self.size) for j in ins):
             return False
@@ -158,7 +186,7 @@ class Finish:
                 return True
         return False
 
-    def replace(self, op, targets: list[int]) -> None:
+    def replace(self, op, targets: list[int]) -> dict[int, int]:
         draft, maker = self.draft, self.maker
         old = [*self.made, *targets]
         specs: tuple[Spec, ...] = tuple(draft.specs[i] for i in old)
@@ -167,5 +195,6 @@ class Finish:
         for k, i in enumerate(old):
             moved[i] = draft.add(OUTPUTS[k], [new], specs[k], maker)
             draft.layers[moved[i]] = draft.layers[i]
+            draft.rank[i] = draft.rank[maker]
         draft.rank[new] = draft.rank[maker]
-        draft.redirect(moved)
+        return moved
