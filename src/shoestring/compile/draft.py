@@ -8,6 +8,7 @@ rank[i]     age: the order in which the user wrote it
 outputs     positions whose values leave the plan;  same: a position that simplify replaced -> what
             stands for it
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
+twins       positions that compute the same of several micro-batches -> a number that they share
 groups      positions that run as one launch
 repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
@@ -40,6 +41,7 @@ class Draft:
         self.same: dict[int, int] = {}
         self.repeated: set[int] = set()
         self.groups: list[list[int]] = []
+        self.twins: dict[int, int] = {}
         owner: tuple[int, Node] | None = None
         for position, node in enumerate(graph.nodes):
             if node is not None and node.state is not None:
@@ -66,6 +68,8 @@ class Draft:
                     node.layer,
                 )
                 owner = position, node
+                if node.source:
+                    self.twins[position] = node.source[1]
         for i, label in list(self.labels.items()):
             while (op := self.ops[i]) is not None and op.kind == "effect" and i not in self.stores:
                 i = self.ins[i][0]

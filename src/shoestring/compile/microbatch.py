@@ -334,6 +334,8 @@ class Builder:
             ]
             attributes = cut.attributes(n, cut.axis[n], self.starts[p], cut.sizes[p])
             made = part[n] = self.build(n, inputs, attributes)
+            for node in made if isinstance(made, tuple) else (made,):
+                node.source = "part", n.serial
         if cut.axis[n] in (SUM, MEAN):
             context.layer = n.layer
             if cut.axis[n] == MEAN:

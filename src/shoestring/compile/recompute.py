@@ -17,6 +17,10 @@ then happens). Three searches feed the list, all measured by the same simulation
    cost.
 3. Single exchanges: from each point, keep one more or drop one more.
 
+Micro-batches have the same peak each, one after the other, so what they compute alike (twins) is
+dropped or kept together: a `Unit` is a value with its twins, in the order of their parts. As each
+simulation is then that much longer, there are fewer.
+
     Sources: Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016 (segments);
     Kusumoto et al., "A Graph Theoretic Framework of Recomputation Algorithms", 2019 (dynamic
     programme over lower sets); Jain et al., "Checkmate", 2020 (the integer programme that tests use
@@ -25,7 +29,8 @@ then happens). Three searches feed the list, all measured by the same simulation
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Hashable
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -33,6 +38,8 @@ from .timeline import Run, Timeline
 
 PAIRS, LABELS, AIMS, TRIES, EXCHANGES = 400, 64, 10, 4, 500  # how much is searched
 SMALL = 0.002  # of the peak: smaller values are always kept
+
+Unit = tuple[int, ...]
 
 
 class Point(NamedTuple):
@@ -54,6 +61,11 @@ class Search:
         self.base = first[1]
         values = timeline.candidates(int(SMALL * max(self.base, default=0)) + 1)
         self.values = [v for v in values if self.measure(frozenset((v,))) is not None]
+        alike: dict[Hashable, list[int]] = defaultdict(list)
+        for v in self.values:
+            alike[timeline.twins.get(v, (v,))].append(v)
+        self.parts = max(map(len, alike.values()), default=1)
+        self.unit: dict[int, Unit] = {v: tuple(us) for us in alike.values() for v in us}
 
     def simulate(self, dropped: frozenset) -> tuple[list[Run], list[int], float] | None:
         """(runs, bytes alive at each, added cost); None if it cannot run."""
@@ -99,7 +111,7 @@ def frontier(timeline: Timeline) -> list[Point]:
     """All points worth choosing, from no recomputation to the smallest peak found."""
     search = Search(timeline)
     if search.values:
-        greedy(search, AIMS)
+        greedy(search, max(AIMS // search.parts, 2))
         programme(search)
         exchange(search)
     points = [Point(peak, added, runs_of(timeline, s)) for peak, added, s in search.best()]
@@ -134,18 +146,19 @@ def greedy(search: Search, aims: int) -> None:
     """Aim at lower and lower peaks. Each aim starts once where the one before ended, once anew."""
     top, bottom = max(search.base), search.timeline.least()
     values, dropped = across(search), frozenset()
+    units = list(dict.fromkeys(search.unit[v] for v in values))
     for k in range(1, aims + 1):
         aim = top - (top - bottom) * k // aims
-        descend(search, values, frozenset(), aim)
-        dropped = descend(search, values, dropped, aim)
+        descend(search, units, frozenset(), aim)
+        dropped = descend(search, units, dropped, aim)
 
 
-def descend(search: Search, values: list[int], dropped: frozenset, aim: int) -> frozenset:
+def descend(search: Search, units: list[Unit], dropped: frozenset, aim: int) -> frozenset:
     """Drop what takes the most off the bytes above `aim`, over all steps, for its cost; keep again
     what stands in the way, or is not needed."""
     now = search.above(dropped, aim)
     while now is not None:
-        found = drop_one(search, values, dropped, now, aim) if sum(now[0]) else None
+        found = drop_one(search, units, dropped, now, aim) if sum(now[0]) else None
         found = found or keep_one(search, dropped, now, aim)
         if found is None:
             break
@@ -153,32 +166,36 @@ def descend(search: Search, values: list[int], dropped: frozenset, aim: int) -> 
     return dropped
 
 
-def drop_one(search: Search, values: list[int], dropped: frozenset, now: tuple, aim: int):
+def drop_one(search: Search, units: list[Unit], dropped: frozenset, now: tuple, aim: int):
     """(the set with one more, its measure) that is nearest to the aim for its cost."""
     timeline, (over, added) = search.timeline, now
     sums, options = [0, *accumulate(over)], []
-    for v in values:
-        a, b = timeline.rest[v]
-        if v not in dropped and (inside := sums[b] - sums[a + 1]) > 0:
-            ease = min(timeline.bytes[v] * (b - a), inside)
-            options.append((ease / timeline.cost[timeline.maker[v]], v))
+    for unit in units:
+        if dropped.isdisjoint(unit):
+            ease = cost = 0.0
+            for v in unit:
+                a, b = timeline.rest[v]
+                ease += min(timeline.bytes[v] * (b - a), max(sums[b] - sums[a + 1], 0))
+                cost += timeline.cost[timeline.maker[v]]
+            if ease > 0:
+                options.append((ease / cost, unit))
     best = None
-    for _, v in sorted(options, reverse=True)[:TRIES]:
-        found = search.above(dropped | {v}, aim)
+    for _, unit in sorted(options, reverse=True)[:TRIES]:
+        found = search.above(dropped.union(unit), aim)
         if found is not None and sum(found[0]) < sum(over):
             gain = (sum(over) - sum(found[0])) / max(found[1] - added, 1.0)
             if best is None or gain > best[0]:
-                best = gain, dropped | {v}, found
+                best = gain, dropped.union(unit), found
     return best and best[1:]
 
 
 def keep_one(search: Search, dropped: frozenset, now: tuple, aim: int):
     """(the set without one, its measure) that is nearer to the aim, or as near and cheaper."""
     best, mark = None, (sum(now[0]), now[1])
-    for v in dropped:
-        found = search.above(dropped - {v}, aim)
+    for unit in dict.fromkeys(search.unit[v] for v in dropped):
+        found = search.above(dropped.difference(unit), aim)
         if found is not None and (sum(found[0]), found[1]) < mark:
-            best, mark = (dropped - {v}, found), (sum(found[0]), found[1])
+            best, mark = (dropped.difference(unit), found), (sum(found[0]), found[1])
     return best
 
 
@@ -186,7 +203,7 @@ def programme(search: Search) -> None:
     """The dynamic programme (see the header). Long chains: parts of at most PAIRS / n values."""
     timeline, values = search.timeline, across(search)
     n = len(values)
-    longest = max(2, PAIRS // max(n, 1))
+    longest = max(2, PAIRS // max(n * search.parts, 1))
     prefix = [0]
     for v in values:
         prefix.append(prefix[-1] + timeline.bytes[v])
@@ -204,7 +221,7 @@ def programme(search: Search) -> None:
         labels.append(thinned(found))
     for _, _, _, path in labels[-1]:
         keep = {values[j - 1] for j in path if j <= n}
-        search.measure(frozenset(values) - keep)
+        search.measure(together(search, [v for v in values if v not in keep]))
 
 
 def across(search: Search) -> list[int]:
@@ -220,20 +237,39 @@ def across(search: Search) -> list[int]:
     return [v for v in search.values if timeline.rest[v][0] < turn < timeline.rest[v][1]]
 
 
+def together(search: Search, values: Collection[int]) -> frozenset:
+    """The values with their twins."""
+    return frozenset(u for v in values for u in search.unit[v])
+
+
+def span(search: Search, values: list[int]) -> tuple[int, int]:
+    """(the step before, the step behind) the micro-batch to which the values belong."""
+    timeline, start, stop = search.timeline, -1, search.timeline.end
+    for v in values:
+        unit = search.unit[v]
+        k = unit.index(v)
+        if k > 0:
+            start = max(start, timeline.rest[unit[k - 1]][1])
+        if k + 1 < len(unit):
+            stop = min(stop, timeline.maker[unit[k + 1]])
+    return start, stop
+
+
 def measure_part(
     search: Search, values: list[int], i: int, j: int, before: int
 ) -> tuple[int, float] | None:
     """(bytes needed besides what is kept before i, added cost) when the values strictly between the
     i-th and the j-th are dropped and all others kept. 0 and n + 1 stand for start and end."""
     timeline = search.timeline
-    found = search.simulate(frozenset(values[i : j - 1]))
+    found = search.simulate(together(search, values[i : j - 1]))
     if found is None:
         return None
     runs, live, added = found
-    first = timeline.maker[values[i - 1]] if i else -1
-    turn = timeline.maker[values[j - 1]] if j <= len(values) else timeline.end
-    back = timeline.rest[values[j - 1]][1] if j <= len(values) else 0
-    until = timeline.rest[values[i - 1]][1] if i else timeline.end
+    start, stop = span(search, values)
+    first = timeline.maker[values[i - 1]] if i else start
+    turn = timeline.maker[values[j - 1]] if j <= len(values) else stop
+    back = timeline.rest[values[j - 1]][1] if j <= len(values) else start
+    until = timeline.rest[values[i - 1]][1] if i else stop
     work, step = 0, timeline.end
     for at in range(len(runs) - 1, -1, -1):  # a repetition belongs to the step after it
         if not runs[at].repeated:
@@ -260,15 +296,15 @@ def exchange(search: Search) -> None:
     """From every point of the list, keep one more or drop one more, as long as that finds better
     ones."""
     tried: set[frozenset] = set()
-    left = EXCHANGES
+    left = EXCHANGES // search.parts
     while left > 0:
         fresh = [s for _, _, s in search.best() if s not in tried]
         if not fresh:
             return
         for dropped in fresh:
             tried.add(dropped)
-            for v in search.values:
-                other = dropped ^ {v}
+            for unit in dict.fromkeys(search.unit.values()):
+                other = dropped.symmetric_difference(unit)
                 if other not in search.seen and left > 0:
                     left -= 1
                     search.measure(other)

@@ -39,7 +39,8 @@ def timeline(draft: Draft, outside: set[int]) -> Timeline:
         deadline.append(min([when[s] for s in overwritten if s in when], default=len(draft.order)))
     sizes = {r: rounded(draft.specs[r].nbytes) for r in arena}
     late = {s for s in draft.late if s in arena}
-    return Timeline(reads, writes, takeover, sizes, extra, cost, pure, deadline, late)
+    twins = {r: draft.twins[r] for r in arena if r in draft.twins}
+    return Timeline(reads, writes, takeover, sizes, extra, cost, pure, deadline, late, twins)
 
 
 def may_take(draft: Draft, i: int) -> tuple[int, list[int]] | None:

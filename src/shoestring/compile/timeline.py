@@ -12,7 +12,7 @@ planner tries thousands of sets on it; nothing here knows ops, addresses or devi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -29,6 +29,7 @@ class Timeline:
     pure            whether a step may run twice: no effect, no state written
     deadline        the step that overwrites a state which this one reads; later it cannot run again
     last            values that are needed until the end
+    twins           values that are the same of several micro-batches -> something that they share
     maker           of each value: its step;  rest: the longest time between two uses, as steps
     ends            of each value: the last step that uses it
     """
@@ -42,6 +43,7 @@ class Timeline:
     pure: list[bool]
     deadline: list[int]
     last: Collection[Value] = ()
+    twins: Mapping[Value, Hashable] = field(default_factory=dict)
     maker: dict[Value, int] = field(default_factory=dict)
     rest: dict[Value, tuple[int, int]] = field(default_factory=dict)
     ends: dict[Value, int] = field(default_factory=dict)
@@ -194,6 +196,11 @@ class Timeline:
             [self.pure[k] for k in steps],
             [where[self.deadline[k]] for k in steps],
             [number[v, None] for v in self.last],
+            {
+                value: (self.twins[v], own is None)
+                for (v, own), value in number.items()
+                if v in self.twins
+            },
         )
 
     def flattened(self, runs: Sequence[Run], deeper: Timeline, inner: Sequence[Run]) -> list[Run]:

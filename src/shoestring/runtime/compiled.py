@@ -22,6 +22,8 @@ from .executor import Executable
 from .guard import Uninterrupted, let_go
 from .session import DIRTY, counts, random, session
 
+WORTHWHILE = 0.01  # of the floor: what twice as many micro-batches must save
+
 
 class Trace:
     """What a trace changes, so that it can all be undone. log: {state: (node, leaf, home)
@@ -229,21 +231,27 @@ class Compiled:
         self.traces += 1
         record = self.fitting(values, devices)
         if not isinstance(record, Record):  # nothing holds the handles of the failed trace
-            record(self.largest(values, devices))
+            problem, parts = record
+            problem.again(self.largest(values, devices, parts), parts)
         self.records = {k: r for k, r in self.records.items() if k[0] == session.structure}
         self.records.setdefault(key, []).append(record)
         return record
 
     def fitting(self, values: list[Any], devices: list[str]) -> Any:
         """The record with as many micro-batches as asked for, or ("auto") as few as fit: found by
-        doubling their number, then halving the interval. What raises the error if none fits."""
+        doubling their number, then halving the interval. If none fits, (the error that says so, its
+        number of parts), of those with the lowest floor; doubling ends once it hardly lowers it."""
         if self.micro_batches != "auto":
             return self.tried(values, devices, int(self.micro_batches))
         samples, low, high = self.samples(values), 0, 1
         record = self.tried(values, devices, high)
         while not isinstance(record, Record) and high < samples:
-            low, high = high, min(2 * high, samples)
+            low, high, least = high, min(2 * high, samples), record
             record = self.tried(values, devices, high)
+            if not isinstance(record, Record):
+                saved = 1 - record[0].floor_bytes / least[0].floor_bytes
+                if saved < WORTHWHILE:
+                    return record if saved > 0 else least
         while isinstance(record, Record) and high - low > 1:
             middle = (low + high) // 2
             found = self.tried(values, devices, middle)
@@ -254,11 +262,11 @@ class Compiled:
         return record
 
     def tried(self, values: list[Any], devices: list[str], parts: int) -> Any:
-        """A record, or what raises the error that says why it does not fit."""
+        """A record, or (the error that says why it does not fit, parts)."""
         try:
             return self.traced(values, devices, self.limit, parts)
         except MemoryBudgetError as problem:
-            return problem.again
+            return problem.with_traceback(None), parts
 
     def traced(
         self, values: list[Any], devices: list[str], limit: int | None, parts: int
@@ -294,13 +302,13 @@ class Compiled:
         """Into how many micro-batches the batch of arguments like these is cut."""
         return self.record(*self.lower(arguments)).parts
 
-    def largest(self, values: list[Any], devices: list[str]) -> tuple[int, int] | None:
-        """(the batch asked for, the largest that fits the limit, 0 if none); None where the
-        arguments have no common first axis. Traces the step on parts of its arguments."""
+    def largest(self, values: list[Any], devices: list[str], each: int) -> tuple[int, int] | None:
+        """(the batch asked for, the largest that fits the limit in `each` micro-batches, 0 if
+        none); None where the arguments have no common first axis. Traces the step on parts of its
+        arguments."""
         sizes = {v.shape[0] for v in values if v.shape}
-        if len(sizes) != 1 or self.limit is None or self.micro_batches == "auto":
+        if len(sizes) != 1 or self.limit is None:
             return None
-        each = int(self.micro_batches)
         N = sizes.pop()
         per_sample = sum(v.nbytes for v in values if v.shape) // max(N, 1)
 

@@ -106,11 +106,16 @@ def require(plan: Plan, free: int | None, limit: int | None) -> Plan:
     return plan
 
 
-def refuse(plan: Plan, free: int, limit: int, batch: tuple[int, int] | None = None) -> NoReturn:
-    """Raise MemoryBudgetError. batch: the one asked for, and the largest that fits (0: none)."""
+def refuse(
+    plan: Plan, free: int, limit: int, batch: tuple[int, int] | None = None, parts: int = 1
+) -> NoReturn:
+    """Raise MemoryBudgetError. batch: the one asked for, and the largest that fits (0: none);
+    parts: micro-batches that the plan has."""
     floor = limit - free + plan.own_bytes
     lines = [f'ss.memory_limit("{at_least(floor)}")', "batch_size = ...  # a smaller one"]
     cause = f"the smallest plan, with all that can be computed again, needs {size(floor)}"
+    if parts > 1:
+        cause += f", the batch in {parts} parts"
     if batch is not None:
         asked, fits = batch
         lines[1:] = [f"batch_size = {fits}  # instead of {asked}"] if fits else []
