@@ -1,9 +1,12 @@
 """A batch in parts gives what the whole gives, in less memory; what cannot be cut is refused."""
 
 import gc
+import re
+from collections import Counter
 
 import numpy as np
 import pytest
+from common import training_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -297,6 +300,46 @@ def test_auto_takes_as_few_parts_as_fit():
     found, _ = limited_step(beside + floors[64] // 2, micro_batches="auto")
     with pytest.raises(MemoryBudgetError):
         found(x, y)
+
+
+def rows(limit=None, **options):
+    """A step whose activations are most of what it needs, and 6 samples for it."""
+    ss.seed(0)
+    layers = [m for _ in range(4) for m in (ss.Linear(8, 8), ss.GELU())]
+    model = ss.Sequential(*layers)
+    step = training_step(lambda x: model(x).mean(1), sgd(model.parameters()))
+    step = ss.compile(step, memory_limit=limit, **options)
+    return step, np.ones((6, 64, 8), np.float32), np.zeros(6, np.int64)
+
+
+def test_auto_that_finds_nothing_names_the_largest_batch_in_parts():
+    floors = []
+    for parts in (1, 2, 4, 6):
+        run, x, y = rows(micro_batches=parts)
+        floors.append(run.plan(x, y).floor_bytes)
+    ss.runtime.release_arena("cpu")
+    gc.collect()
+    beside = CPU.allocated_bytes() - run.plan(x, y).resident_bytes
+    limit = beside + min(floors) - 1
+    del run
+    found, x, y = rows(limit, micro_batches="auto")
+    with pytest.raises(MemoryBudgetError, match=r"in \d+ parts; the largest .* fits is \d+") as e:
+        found.plan(x, y)
+    parts, largest = re.search(r"in (\d+) parts; .* fits is (\d+)", str(e.value)).groups()
+    assert 0 < int(largest) < 6
+    run, x, y = rows(micro_batches=int(parts))
+    small = run.plan(x[: int(largest)], y[: int(largest)])
+    assert beside + small.floor_bytes <= limit
+
+
+def test_parts_are_computed_again_alike():
+    """All parts have the same peak: a value of one alone, dropped, would never lower it."""
+    run, x, y = rows(micro_batches=3)
+    plan = run.plan(x, y)
+    lowest = plan.options.smallest()
+    again = Counter(step.layer for step in lowest.steps if step.recomputed)
+    assert again and all(n % 3 == 0 for n in again.values())
+    assert lowest.arena_bytes < plan.arena_bytes
 
 
 def test_labels_are_named_by_their_place_in_the_whole_batch():
