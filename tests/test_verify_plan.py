@@ -8,7 +8,8 @@ import pytest
 from common import training_step
 
 import shoestring as ss
-from shoestring.compile.plan import ARENA
+from shoestring.backends import Operand
+from shoestring.compile.plan import ARENA, together
 from shoestring.compile.verify_plan import verify_plan
 from shoestring.errors import CompileError
 
@@ -311,3 +312,42 @@ def test_a_mistake_of_the_planner_is_found_when_a_plan_is_made(mistake, monkeypa
         training_plan()
     monkeypatch.undo()
     training_plan()
+
+
+def launches(plan):
+    return [found for found in together(plan.steps) if len(found) > 1]
+
+
+def test_updates_that_wait_for_each_other_side_by_side_are_found(plan):
+    """What follows another piece by piece, no longer chained to it; or behind nothing."""
+    count = 0
+    for steps in launches(plan):
+        for step in steps:
+            if step.chained:
+                step.chained = False
+                refused(plan, "launch .* the one writes what the other touches elsewhere")
+                step.chained = True
+                count += 1
+        steps[0].chained = True
+        refused(plan, "it is chained to nothing")
+        steps[0].chained = False
+    assert count > 5
+    verify_plan(plan)
+
+
+def test_a_link_that_reads_in_another_order_is_found(plan):
+    """A parameter that reads its momentum, just written, from the last element to the first."""
+    count = 0
+    for step in [step for steps in launches(plan) for step in steps if step.chained]:
+        for k, operand in enumerate(step.inputs):
+            if plan.roots[step.ins[k]] in plan.stores and operand.size > 1:
+                turned = tuple(-s for s in operand.strides)
+                last = 4 * (operand.size - 1)
+                base, offset = step.reads[k]
+                step.inputs[k] = Operand(operand.shape, operand.dtype, turned)
+                step.reads[k] = base, offset + last
+                refused(plan, "the one writes what the other touches elsewhere")
+                step.inputs[k], step.reads[k] = operand, (base, offset)
+                count += 1
+    assert count > 5
+    verify_plan(plan)

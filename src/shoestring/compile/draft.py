@@ -9,7 +9,7 @@ outputs     positions whose values leave the plan;  same: a position that simpli
             stands for it
 stores      position of a state's newest store -> position of its home (None: it has no memory yet)
 twins       positions that compute the same of several micro-batches -> a number that they share
-groups      positions that run as one launch
+groups      positions that run as one launch;  chained: piece by piece behind the one before
 repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
 labels      leaves and stores of states, and values of versions that a newer one supersedes ->
@@ -42,6 +42,7 @@ class Draft:
         self.repeated: set[int] = set()
         self.groups: list[list[int]] = []
         self.twins: dict[int, int] = {}
+        self.chained: set[int] = set()
         owner: tuple[int, Node] | None = None
         for position, node in enumerate(graph.nodes):
             if node is not None and node.state is not None:

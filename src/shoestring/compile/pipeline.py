@@ -243,7 +243,7 @@ def shared_launches(draft: Draft, steps: list[Step]) -> None:
         native = all(steps[k].kernels and len(steps[k].kernels or ()) == 1 for k in found)
         if len(found) > 1 and together and native:
             for k in found:
-                steps[k].group = number
+                steps[k].group, steps[k].chained = number, draft.order[k] in draft.chained
 
 
 def operands(draft: Draft, i: int) -> tuple[list[Operand], list[Operand]]:

@@ -31,7 +31,8 @@ class Step:
     kernels        the kernels, None when the op's reference runs;  places: (base, offset) of every
                    kernel buffer
     record         (base, offset) of a check's record;  home: the position of the home it overwrites
-    group          number of the launch that it shares with its neighbours
+    group          number of the launch that it shares with its neighbours;  chained: it runs in
+                   pieces, each right behind that of the step before it
     recomputed     a second time: a budget did not allow to keep the first result
     """
 
@@ -50,6 +51,7 @@ class Step:
     home: int | None = None
     recomputed: bool = False
     group: int | None = None
+    chained: bool = False
 
     def cost(self) -> Cost:
         """Floating-point operations, and bytes read and written."""
@@ -258,12 +260,15 @@ def together(steps: Sequence[Step]) -> list[list[Step]]:
 
 def launches_of(steps: list[Step]) -> list[tuple]:
     """The launches of steps that stand together, as a device's program takes them. One that is
-    shared has integers: how many parts, then per part how many buffers, integers and reals, then
-    the parts' integers; buffers and reals of the parts one after the other."""
+    shared has integers: how many parts, then per part how many buffers, integers and reals and
+    whether it is chained, then the parts' integers; buffers and reals of the parts one after the
+    other."""
     if len(steps) == 1:
         return steps[0].launches() if steps[0].kernels is not None else [()]
     parts = [step.launches()[0] for step in steps]
-    sizes = [n for part in parts for n in (len(part[1]), len(part[2]), len(part[3]))]
+    sizes = []
+    for part, step in zip(parts, steps, strict=True):
+        sizes += [len(part[1]), len(part[2]), len(part[3]), int(step.chained)]
     integers = [len(parts), *sizes, *[n for part in parts for n in part[2]]]
     places = [place for part in parts for place in part[1]]
     return [(steps[0].op.shares, places, integers, [r for part in parts for r in part[3]])]

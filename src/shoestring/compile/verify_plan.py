@@ -9,6 +9,8 @@ everything else. It holds besides that
 - every byte lies inside its buffer: the arena, an input, a result
 - a step's results, workspaces and inputs are apart; a result may lie on an input only where the op
   reads element by element, and both have the same address and strides
+- steps that share a launch leave what the others write alone; only in a chain, piece by piece, may
+  one touch it, where element k of the one is element k of the other
 - inputs are never written; homes are, by their own store, and not before the point of no return
 - at the end every result, and the newest version of every state, is where the plan says
 
@@ -17,12 +19,13 @@ SHOESTRING_CHECK=1 verifies every plan; tests always do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..backends import Operand
 from ..errors import fail
 from .place import row_major
-from .plan import ARENA, RECORD_BYTES, Plan, Step
+from .plan import ARENA, RECORD_BYTES, Plan, Step, together
 
 
 class Range(NamedTuple):
@@ -89,6 +92,8 @@ def verify_plan(plan: Plan) -> None:
         verify_step(plan, k, step, ledger, bounds)
     if plan.point_of_no_return >= len(plan.steps):
         verify_records(plan, ledger)
+    for steps in together(plan.steps):
+        verify_launch(steps)
     for i, (root, operand, offset) in plan.values.items():
         place = plan.bases.get(root, ARENA), offset * operand.dtype.itemsize
         require(place[0] != ARENA, "end", f"result {i} lies in the arena")
@@ -149,6 +154,35 @@ def verify_step(plan: Plan, k: int, step: Step, ledger: Ledger, bounds: dict[int
         ledger.write(where, mark, k)
     for out, where in zip(step.outs, writes, strict=True):
         ledger.write(where, out, k)
+
+
+def verify_launch(steps: list[Step]) -> None:
+    """Steps that run side by side, those of a chain piece by piece one after the other."""
+    require(not steps[0].chained, f"step {steps[0].op.name}", "it is chained to nothing")
+    number = 0
+    chain = [number := number + (not step.chained) for step in steps]
+    for k, two in enumerate(steps):
+        for n, one in enumerate(steps[:k]):
+            for place, operand, other, like in shared_bytes(one, two):
+                aligned = chain[n] == chain[k] and place == other
+                aligned = aligned and operand.contiguous and like.contiguous
+                aligned = aligned and operand.size == like.size
+                at = f"launch {two.group}, {one.op.name} and {two.op.name}"
+                require(aligned, at, "the one writes what the other touches elsewhere")
+
+
+def shared_bytes(one: Step, two: Step) -> Iterator[tuple]:
+    """(place, operand, place, operand) of what the first and the second step have in common and at
+    least one of them writes."""
+
+    def touched(step: Step) -> list[tuple]:
+        reads = [(p, o, False) for p, o in zip(step.reads, step.inputs, strict=True)]
+        return reads + [(p, o, True) for p, o in zip(step.writes, step.outputs, strict=True)]
+
+    for place, operand, writes in touched(one):
+        for other, like, also in touched(two):
+            if (writes or also) and reach(place, operand).meets(reach(other, like)):
+                yield place, operand, other, like
 
 
 def workspaces(plan: Plan, step: Step) -> tuple[int, ...]:

@@ -267,51 +267,66 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
     }
 }
 
-static int64_t tasks(const Program& p) { return (elements(p) + p.grain - 1) / p.grain; }
-
-static void run_task(const Program& p, const Arguments& a, int64_t task) {
-    const int64_t start = task * p.grain, total = elements(p);
-    run_program(p, a, start, start + p.grain < total ? start + p.grain : total);
-}
-
 static void elementwise(const Arguments& a) {
     const Program p(a.integers);
-    parallel_for(tasks(p), [&](int64_t task) { run_task(p, a, task); });
+    const int64_t total = elements(p);
+    parallel_for((total + p.grain - 1) / p.grain, [&](int64_t task) {
+        const int64_t start = task * p.grain, end = start + p.grain;
+        run_program(p, a, start, end < total ? end : total);
+    });
 }
 
-// Several programs that do not wait for each other, as one launch. integers: how many; of each how
-// many buffers, integers and reals it has; their integers. Buffers and reals: one after the other.
+// Several programs as one launch. integers: how many; of each how many buffers, integers and reals
+// it has, and whether it is chained to the one before; their integers. Buffers and reals: one after
+// the other. A task runs the programs of a chain, which are of one size, on the same elements one
+// after the other, so that a program finds what those before it have written there. Chains do not
+// wait for each other.
 constexpr int64_t kParts = 64;
 
 static void elementwise_group(const Arguments& a) {
     const int64_t parts = a.integers[0], *sizes = a.integers + 1;
     Arguments part[kParts];
-    int64_t end[kParts], total = 0;
-    Arguments next = {a.buffers, sizes + 3 * parts, a.reals};
-    for (int64_t k = 0; k < parts; ++k, sizes += 3) {
+    int64_t first[kParts + 1], end[kParts];  // of each chain its first part, one past its last task
+    int64_t chains = 0, total = 0;
+    Arguments next = {a.buffers, sizes + 4 * parts, a.reals};
+    for (int64_t k = 0; k < parts; ++k, sizes += 4) {
         part[k] = next;
-        end[k] = total += tasks(Program(next.integers));
+        if (!sizes[3]) {
+            const Program p(next.integers);
+            first[chains] = k;
+            end[chains++] = total += (elements(p) + p.grain - 1) / p.grain;
+        }
         next = {next.buffers + sizes[0], next.integers + sizes[1], next.reals + sizes[2]};
     }
+    first[chains] = parts;
     parallel_for(total, [&](int64_t task) {
-        int64_t k = 0;
-        while (task >= end[k]) ++k;
-        run_task(Program(part[k].integers), part[k], task - (k ? end[k - 1] : 0));
+        int64_t chain = 0;
+        while (task >= end[chain]) ++chain;
+        const Program leader(part[first[chain]].integers);
+        const int64_t all = elements(leader);
+        const int64_t start = (task - (chain ? end[chain - 1] : 0)) * leader.grain;
+        const int64_t stop = start + leader.grain < all ? start + leader.grain : all;
+        for (int64_t k = first[chain]; k < first[chain + 1]; ++k)
+            run_program(Program(part[k].integers), part[k], start, stop);
     });
 }
 
 static const char* group_complaint(const Counts& c) {
     if (c.integers < 1 || c.values[0] < 1 || c.values[0] > kParts ||
-        c.integers < 1 + 3 * c.values[0])
+        c.integers < 1 + 4 * c.values[0])
         return "elementwise_group: the header is not whole";
     const int64_t* sizes = c.values + 1;
-    const int64_t* integers = sizes + 3 * c.values[0];
-    int64_t buffers = 0, reals = 0;
-    for (int64_t k = 0; k < c.values[0]; ++k, sizes += 3) {
+    const int64_t* integers = sizes + 4 * c.values[0];
+    int64_t buffers = 0, reals = 0, size = -1;
+    for (int64_t k = 0; k < c.values[0]; ++k, sizes += 4) {
         if (integers + sizes[1] > c.values + c.integers)
             return "elementwise_group: a part is not whole";
         const char* wrong = program_complaint({sizes[0], sizes[1], sizes[2], integers});
         if (wrong) return wrong;
+        const int64_t own = elements(Program(integers));
+        if (sizes[3] && own != size)
+            return "elementwise_group: a part is chained to one of another size";
+        size = own;
         integers += sizes[1];
         buffers += sizes[0];
         reals += sizes[2];
