@@ -326,8 +326,8 @@ def test_kernels_refuse_an_epilogue_of_another_size():
     for wrong, message in (
         ([4, *numbers[1:]], "does not have the size"),
         (numbers[:-1], "sizes"),
-        (numbers[:10], "epilogue"),
-        (numbers[:11], "header"),
+        (numbers[:11], "epilogue"),
+        (numbers[:12], "header"),
     ):
         with pytest.raises(ValueError, match=message):
             made(count, wrong)

@@ -63,9 +63,11 @@ def test_one_kernel_equals_two(shape, places, options):
     loss_apart, grad_apart, apart = computed(*arrays, options, False)
     assert "cross_entropy_both" in names and "cross_entropy" not in names
     assert "cross_entropy" in apart and "cross_entropy_grad" in apart
-    # sums over samples are cut differently where they share a kernel: within rounding
-    np.testing.assert_allclose(loss, loss_apart, rtol=3e-7)
-    np.testing.assert_allclose(grad, grad_apart, rtol=3e-7)
+    # sums over samples are cut differently where they share a kernel: within rounding, which with
+    # lanes of 4 numbers adds up to 0.8e-6 over 700 samples
+    rtol = max(3e-7, 2**-23 * arrays[1].size / 64)
+    np.testing.assert_allclose(loss, loss_apart, rtol=rtol)
+    np.testing.assert_allclose(grad, grad_apart, rtol=rtol)
     if options.get("reduction") in ("none", "sum"):
         np.testing.assert_array_equal(grad, grad_apart)
 

@@ -20,16 +20,22 @@ def pair(draft: Draft) -> Draft:
         for r in sorted(draft.readers()[ins[-1]]):
             both = op.pairs(draft.ops[r])
             if both is not None and draft.ins[r][-len(ins) :] == ins and not depends(draft, r, i):
-                join(draft, i, r, both)
+                join(draft, i, r, r, both)
                 break
     return draft
 
 
-def join(draft: Draft, i: int, r: int, both) -> None:
-    specs = draft.specs[i], draft.specs[r]
-    new = draft.add(both, draft.ins[r], specs, r)
-    moved = {j: draft.add(OUTPUTS[k], [new], specs[k], r) for k, j in enumerate((i, r))}
-    draft.layers[moved[i]] = draft.layers[i]
+def join(draft: Draft, first: int, second: int, at: int, both) -> None:
+    """`both` in place of two positions; it computes their results in this order, at the turn of
+    position `at`, and reads what that one read."""
+    specs = draft.specs[first], draft.specs[second]
+    new = draft.add(both, draft.ins[at], specs, at)
+    moved = {}
+    for k, j in enumerate((first, second)):
+        moved[j] = draft.add(OUTPUTS[k], [new], specs[k], at)
+        draft.layers[moved[j]] = draft.layers[j]
+        if j in draft.twins:
+            draft.twins[moved[j]] = draft.twins[j]
     draft.redirect(moved)
 
 

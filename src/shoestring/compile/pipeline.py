@@ -10,6 +10,7 @@ from ..backends import Operand
 from ..errors import fail
 from ..ir import Op
 from .budget import Options
+from .byproduct import byproduct
 from .draft import Draft, copy_op
 from .epilogue import epilogue
 from .finish import finish
@@ -35,12 +36,13 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     prologue,
     generate,
     epilogue,
+    byproduct,
     finish,
     place,
     schedule,
     group,
 )
-FUSING = (pair, fuse, prologue, generate, epilogue, finish, group)
+FUSING = (pair, fuse, prologue, generate, epilogue, byproduct, finish, group)
 
 
 def plan(

@@ -67,6 +67,8 @@ class Op:
     prologue           how its first input is computed inside it: see compile/prologue.py
     finished           how arithmetic on its results runs inside it: see compile/finish.py
     epilogue           how an elementwise step on its result runs inside it: see compile/epilogue.py
+    byproduct          method: the op that computes its result and the sum of one of its inputs: see
+                       compile/byproduct.py
     pairs              method: the op that computes its results, then those of another that reads
                        the same: see compile/pair.py
     batch_axis         method, see below
@@ -89,6 +91,7 @@ class Op:
     prologue: Any = None
     finished: Any = None
     epilogue: Any = None
+    byproduct: Any = None
     pairs: Any = None
     joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
     shares: ClassVar[str] = ""  # kernel that runs several launches as one: see compile/group.py

@@ -9,10 +9,12 @@
 // registers for all taps. Weights are packed as [K / kRows][tap][kRows], in the order of reading.
 //
 // buffers   input, weight (or second input), output, workspace for packed weights or partial sums
-//           followed by the taps' offsets, workspace for src, and for weight_grad one for dy
+//           followed by the taps' offsets, workspace for src, and for weight_grad one for dy, then
+//           the sums of dy's channels
 // integers  N C H W K R S P Q, stride a b, padding top left (of the forward convolution, in all
-//           three), images of which src is made at a time; for weight_grad also splits and the
-//           floats of the partial sums, for the other two an epilogue (program.h)
+//           three), images of which src is made at a time; for weight_grad also splits, the
+//           floats of the partial sums, whether dy is added up; for the other two an epilogue
+//           (program.h)
 // How work is cut depends on shapes alone: threads do not change bits.
 // What it does not do: cut channels so that large images stay in cache, or save multiplications
 // (Winograd; a strided input gradient multiplies the zeros between).
@@ -179,17 +181,16 @@ void conv2d_input_grad(const Arguments& a) {
 void conv2d_weight_grad(const Arguments& a) {
     const Sizes z = sizes(a);
     const int64_t splits = a.integers[14];
+    float* db = a.integers[16] ? space(a, 6) : nullptr;
     int64_t* taps = reinterpret_cast<int64_t*>(space(a, 3) + a.integers[15]);
     for (int64_t n = 0, some; n < z.N; n += some) {
         some = least(a.integers[13], z.N - n);
         const Source src = unfold(z, some, input(a, 1) + n * z.C * z.H * z.W_, space(a, 4));
         const float* dy = input(a, 0) + n * z.K * z.P * z.Q;
-        if (z.K > W)
-            weight_sums<2>(z, src, some, n > 0, splits, dy, space(a, 3), taps, space(a, 5));
-        else weight_sums<1>(z, src, some, n > 0, splits, dy, space(a, 3), taps, space(a, 5));
+        const auto sums = z.K > W ? weight_sums<2> : weight_sums<1>;
+        sums(z, src, some, n > 0, splits, dy, space(a, 3), taps, space(a, 5), db != nullptr);
     }
-    if (z.K > W) weight_total<2>(z, splits, space(a, 3), space(a, 2));
-    else weight_total<1>(z, splits, space(a, 3), space(a, 2));
+    (z.K > W ? weight_total<2> : weight_total<1>)(z, splits, space(a, 3), space(a, 2), db);
 }
 
 const char* forward_complaint(const Counts& c) {
@@ -205,8 +206,8 @@ const char* input_complaint(const Counts& c) {
     return epilogue_complaint(c, kIntegers, kBuffers, 0, n[0] * n[1] * n[2] * n[3]);
 }
 const char* weight_complaint(const Counts& c) {
-    return c.buffers == 6 && c.integers == 16 ? nullptr
-                                              : "conv2d_weight_grad: needs 6 buffers, 16 integers";
+    if (c.integers == 17 && c.buffers == (c.values[16] ? 7 : 6)) return nullptr;
+    return "conv2d_weight_grad: needs 17 integers, 6 buffers and one for the sums of dy, if wanted";
 }
 
 }  // namespace

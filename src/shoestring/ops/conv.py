@@ -19,7 +19,9 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, Shape, promote_float
+from .byproduct import Byproduct
 from .epilogue import Epilogue
+from .layout import kept_block
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
 NONE: Pads = ((0, 0), (0, 0))
@@ -91,7 +93,7 @@ class Conv(Op):
         if device != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
-        images = max(1, min(x[0], COPIED // image if image else x[0]))
+        images = together(x[0], image)
         spaces = (first, images * image, *spaces)
         buffers = tuple(range(3 + len(spaces)))
         return Launch(
@@ -109,10 +111,17 @@ class Conv(Op):
         return x[1] * rows * self.stride[1] * columns
 
 
-def turned(channels: int) -> int:
-    """Channels of dy that all tasks of weight_grad together turn at a time, for panels of 8, 16 or
-    32 channels: each panel's taps are cut into bands so that there are at least 16 tasks."""
-    return max(channels * -(-16 * panel // channels) for panel in (8, 16, 32))
+def together(images: int, copied: int) -> int:
+    """Of how many images the padded copies, of so many floats each, are made at a time."""
+    return max(1, min(images, COPIED // copied if copied else images))
+
+
+def turned(channels: int, lines: int, Q: int) -> int:
+    """Floats of dy that all tasks of weight_grad together turn at a time: whole lines of Q pixels,
+    for panels of 8, 16 or 32 channels: each panel's taps are cut into bands so that there are at
+    least 16 tasks. lines: of a split."""
+    all_tasks = max(channels * -(-16 * panel // channels) for panel in (8, 16, 32))
+    return all_tasks * min(-(-PIXELS // Q), lines) * Q
 
 
 def packed(K: int, terms: int) -> int:
@@ -324,8 +333,10 @@ class Conv2DWeightGrad(Conv):
         x, w, y = inputs[1].shape, outputs[0].shape, inputs[0].shape
         taps = math.prod(w[1:])
         K = -(-w[0] // 32) * 32 if w[0] > 16 else 16  # whole panels of channels
-        rows = taps + 9  # whole tiles of taps
+        rows = taps + 9  # whole tiles of taps, and the sums of dy
         splits = max(1, min(MAX_SPLITS, y[0] * y[2], PARTIAL // (K * rows)))
+        copied = self.unfolded(x, w, y)
+        lines = -(-together(x[0], copied) * y[2] // splits)
         return self.run(
             "conv2d_weight_grad",
             device,
@@ -335,10 +346,15 @@ class Conv2DWeightGrad(Conv):
             w,
             y,
             splits * K * rows + 2 * rows,
-            self.unfolded(x, w, y),
-            turned(splits * K) * (PIXELS + y[3]),
-            more=(splits, splits * K * rows),
+            copied,
+            turned(splits * K, lines, y[3]),
+            more=(splits, splits * K * rows, 0),
         )
+
+    def byproduct(self, at, end, inputs):
+        """dy summed over all that belongs to a channel."""
+        layout = kept_block(inputs[0].shape, (0, 2, 3)) if at == 0 else None
+        return Byproduct.of(self, inputs, at, end, layout, -1)
 
     def cost(self, dy, x):
         return self.work(x, self.w_shape, dy)

@@ -10,6 +10,9 @@
 // it is added to its partial sum: chains of additions stay short.
 // The lines (n, p) of the batch are cut into `splits` parts, chosen by shapes in conv.py; their
 // sums are added in order, whichever thread computed them.
+//
+// On demand the sums of dy's channels, a bias's gradient, are a by-product: the task that works on
+// the first taps adds up the pixels that it has turned.
 #pragma once
 #include "conv_source.h"
 
@@ -84,29 +87,57 @@ void weight_tile(const Sizes& z, const Source& src, int64_t first, int64_t last,
         }
 }
 
+// sums[V*W] = (add ? sums : 0) + the sum of dy's turned pixels.
+template <int V>
+void channel_sums(const float* dy, int64_t pixels, float* sums, bool add) {
+    constexpr int kChains = 4;  // of additions that do not wait for each other
+    vf sum[kChains][V] = {};
+    int64_t x = 0;
+    for (; x + kChains <= pixels; x += kChains)
+#pragma GCC unroll 4
+        for (int i = 0; i < kChains; ++i)
+#pragma GCC unroll 2
+            for (int j = 0; j < V; ++j) sum[i][j] = sum[i][j] + load(dy + ((x + i) * V + j) * W);
+    for (; x < pixels; ++x)
+        for (int j = 0; j < V; ++j) sum[0][j] = sum[0][j] + load(dy + (x * V + j) * W);
+    for (int j = 0; j < V; ++j) {
+        const vf total = (sum[0][j] + sum[1][j]) + (sum[2][j] + sum[3][j]);
+        store(sums + j * W, add ? load(sums + j * W) + total : total);
+    }
+}
+
+// Rows of a panel's partial sums: whole tiles of taps, then the sum of dy itself.
+int64_t partial_rows(const Sizes& z) { return parts(z.C * z.R * z.S, kTaps) * kTaps + 1; }
+
 // What `images` more give to the splits' sums. offsets: space for all taps, rounded up to whole
-// tiles. partial: [split][panel][tap][V*W]. turned: for each task, room for the lines that it turns.
+// tiles. partial: [split][panel][row][V*W]. turned: for each task, room for the lines that it turns.
+// bias: whether the sums of dy are wanted.
 template <int V>
 void weight_sums(const Sizes& z, const Source& src, int64_t images, bool more, int64_t splits,
-                 const float* dy, float* partial, int64_t* offsets, float* turned) {
-    const int64_t count = z.C * z.R * z.S, tiles = parts(count, kTaps), rows = tiles * kTaps;
-    const int64_t panels = parts(z.K, V * W), lines = images * z.P, some = parts(kPixels, z.Q);
+                 const float* dy, float* partial, int64_t* offsets, float* turned, bool bias) {
+    const int64_t count = z.C * z.R * z.S, tiles = parts(count, kTaps), rows = partial_rows(z);
+    const int64_t panels = parts(z.K, V * W), lines = images * z.P;
+    const int64_t some = least(parts(kPixels, z.Q), parts(lines, splits));
     const int64_t bands = least(tiles, parts(16, splits * panels));
     src.taps(z.C, z.R, z.S, offsets);
-    for (int64_t t = count; t < rows; ++t) offsets[t] = offsets[count - 1];
+    for (int64_t t = count; t < tiles * kTaps; ++t) offsets[t] = offsets[count - 1];
     parallel_for(splits * panels * bands, [&](int64_t task) {
         const int64_t band = task % bands, panel = task / bands % panels;
         const int64_t split = task / bands / panels, begin = lines * split / splits;
         const int64_t end = lines * (split + 1) / splits;
         float* sums = partial + (split * panels + panel) * rows * V * W;
-        float* d = turned + task * some * z.Q * V * W;
-        if (begin == end && !more)  // fewer lines than splits
+        float *d = turned + task * some * z.Q * V * W, *last = sums + (rows - 1) * V * W;
+        const bool add_up = bias && band == 0;
+        if (begin == end && !more) {  // fewer lines than splits
             for (int64_t i = tiles * band / bands * kTaps; i < tiles * (band + 1) / bands * kTaps;
                  ++i)
                 for (int j = 0; j < V; ++j) store(sums + (i * V + j) * W, vf{});
+            for (int j = 0; add_up && j < V; ++j) store(last + j * W, vf{});
+        }
         for (int64_t line = begin; line < end; line += some) {
             const int64_t next = least(end, line + some);
             turn<V>(z, dy, panel * V * W, line, next, d);
+            if (add_up) channel_sums<V>(d, (next - line) * z.Q, last, more || line > begin);
             for (int64_t i = tiles * band / bands; i < tiles * (band + 1) / bands; ++i)
                 weight_tile<V>(z, src, line, next, offsets + i * kTaps, d, sums + i * kTaps * V * W,
                                more || line > begin);
@@ -114,10 +145,10 @@ void weight_sums(const Sizes& z, const Source& src, int64_t images, bool more, i
     });
 }
 
-// dw = the splits' sums, in order.
+// dw = the splits' sums, in order; db, unless it is nullptr, those of dy.
 template <int V>
-void weight_total(const Sizes& z, int64_t splits, const float* partial, float* dw) {
-    const int64_t count = z.C * z.R * z.S, rows = parts(count, kTaps) * kTaps;
+void weight_total(const Sizes& z, int64_t splits, const float* partial, float* dw, float* db) {
+    const int64_t count = z.C * z.R * z.S, rows = partial_rows(z);
     const int64_t panels = parts(z.K, V * W);
     const int64_t across = parts(count, W), vectors = parts(z.K, W);
     share(vectors * across, [&](int64_t i) {  // the splits' sums, turned back to dw[k][t]
@@ -133,6 +164,14 @@ void weight_total(const Sizes& z, int64_t splits, const float* partial, float* d
         for (int64_t j = 0; j < least(W, z.K - k); ++j)
             store(dw + (k + j) * count + t, r[j], lanes);
     });
+    for (int64_t k = 0; db != nullptr && k < z.K; k += W) {
+        vf total = {};
+        for (int64_t split = 0; split < splits; ++split) {
+            const float* from = partial + (split * panels + k / (V * W)) * rows * V * W;
+            total = total + load(from + (rows - 1) * V * W + k % (V * W));
+        }
+        store(db + k, total, mask(0, static_cast<int>(least(W, z.K - k))));
+    }
 }
 
 }  // namespace

@@ -6,9 +6,13 @@
 // A in the second. M is cut into panels of nearly equal height (128 = 8 x 13 + 2 x 12, not
 // 9 x 14 + 2): the tile exists once for each height.
 //
-//   buffers   a, b, y, workspace for the panels (one for each of `slots`)
-//   integers  M N K, strides of A (m, k), strides of B (k, n), slots, floats per slot,
+//   buffers   a, b, y, workspace for the panels (one for each of `slots`), sums
+//   integers  M N K, strides of A (m, k), strides of B (k, n), slots, floats per slot, summed,
 //             rank, rank sizes, rank strides of a, rank strides of b, an epilogue (program.h)
+//
+// summed: 1 sums[m] = sum_k A[m, k], 2 sums[n] = sum_k B[k, n], 0 neither: where A or B is the
+// gradient of a layer's result these are the gradient of its bias, added up from panels that have
+// just been packed. Then there is no epilogue.
 //
 // Any strides: where k is contiguous, packing transposes W x W tiles in registers. Many places are
 // dealt out to `slots` tasks; with one slot, the threads share each product instead. Every tile is
@@ -29,7 +33,7 @@ constexpr int kM = 6;
 constexpr int kM = 4;
 #endif
 constexpr int kN = 2 * W;
-constexpr int64_t kDepth = 256;
+constexpr int64_t kDepth = 256, kIntegers = 11;
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
@@ -70,6 +74,29 @@ void pack(const Matrix& x, int64_t first, int64_t real, int64_t K, int64_t width
     }
 }
 
+// sums[i] = sum over all k of a packed panel's column i, in double every kSumDepth k.
+constexpr int64_t kSumDepth = 2048;
+
+void add_up(const float* panel, int64_t K, int64_t width, int64_t real, float* sums) {
+    for (int64_t i = 0; i < real; i += W) {
+        const int64_t columns = least(W, real - i);
+        const Mask m = mask(0, static_cast<int>(columns));
+        const auto row = [&](int64_t k) { return load(panel + k * width + i, m); };
+        double total[W] = {};
+        for (int64_t k = 0, end; k < K; k = end) {
+            end = least(K, k + kSumDepth);
+            vf sum[4] = {};
+            for (; k + 4 <= end; k += 4)
+                for (int64_t j = 0; j < 4; ++j) sum[j] = sum[j] + row(k + j);
+            for (; k < end; ++k) sum[0] = sum[0] + row(k);
+            float part[W];
+            store(part, (sum[0] + sum[1]) + (sum[2] + sum[3]));
+            for (int64_t j = 0; j < columns; ++j) total[j] += part[j];
+        }
+        for (int64_t j = 0; j < columns; ++j) sums[i + j] = static_cast<float>(total[j]);
+    }
+}
+
 // y[R x V*W] = (add ? y : 0) + sum over `depth` k of a[k][R] * b[k][V*W]; of its rows and columns
 // `rows` and `columns` exist.
 template <int R, int V>
@@ -107,9 +134,10 @@ Tile tile_of(int64_t height) {
     else return height == R ? tile<R, V> : tile_of<R - 1, V>(height);
 }
 
-// y: of this product, whose first element has number `base` in the output.
+// y: of this product, whose first element has number `base` in the output. rows, columns: where the
+// sums of A's rows and B's columns go, if anywhere.
 void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, float* y,
-             float* space, const Epilogue& epilogue, int64_t base) {
+             float* space, const Epilogue& epilogue, int64_t base, float* rows, float* columns) {
     const int64_t height = parts(M, parts(M, kM)), panels_m = parts(M, height);
     const int64_t panels_n = parts(N, kN), depth = parts(K, parts(K, kDepth));
     const int64_t narrow = N - (panels_n - 1) * kN <= W ? W : kN;  // width of the last panel of B
@@ -122,13 +150,18 @@ void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, 
     parallel_for(small ? 1 : chunks_m + chunks_n, [&](int64_t task) {
         const int64_t m0 = small || task < chunks_m ? panels_m * task / chunks_m : panels_m;
         const int64_t m1 = m0 < panels_m ? panels_m * (task + 1) / chunks_m : m0;
-        for (int64_t m = m0; m < m1; ++m)
-            pack(A, m * height, least(height, M - m * height), K, height, a + m * height * K);
+        for (int64_t m = m0; m < m1; ++m) {
+            const int64_t real = least(height, M - m * height);
+            pack(A, m * height, real, K, height, a + m * height * K);
+            if (rows != nullptr) add_up(a + m * height * K, K, height, real, rows + m * height);
+        }
         if (!small && task < chunks_m) return;
         const int64_t chunk = small ? 0 : task - chunks_m;
-        for (int64_t n = panels_n * chunk / chunks_n; n < panels_n * (chunk + 1) / chunks_n; ++n)
-            pack(B, n * kN, least(kN, N - n * kN), K, n + 1 < panels_n ? kN : narrow,
-                 b + n * kN * K);
+        for (int64_t n = panels_n * chunk / chunks_n; n < panels_n * (chunk + 1) / chunks_n; ++n) {
+            const int64_t real = least(kN, N - n * kN), width = n + 1 < panels_n ? kN : narrow;
+            pack(B, n * kN, real, K, width, b + n * kN * K);
+            if (columns != nullptr) add_up(b + n * kN * K, K, width, real, columns + n * kN);
+        }
     });
     parallel_for(chunks_m * chunks_n, [&](int64_t task) {
         const int64_t i = task / chunks_n, j = task % chunks_n;
@@ -151,9 +184,10 @@ void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, 
 
 void matmul(const Arguments& x) {
     const int64_t* n = x.integers;
-    const int64_t M = n[0], N = n[1], K = n[2], slots = n[7], room = n[8], rank = n[9];
-    const int64_t *sizes = n + 10, *strides_a = sizes + rank, *strides_b = strides_a + rank;
-    const Epilogue epilogue(x, 10 + 3 * rank, 4, 0);
+    const int64_t M = n[0], N = n[1], K = n[2], slots = n[7], room = n[8], rank = n[10];
+    const int64_t *sizes = n + kIntegers, *strides_a = sizes + rank, *strides_b = strides_a + rank;
+    const Epilogue epilogue(x, kIntegers + 3 * rank, 4, 0);
+    float* sums = n[9] ? static_cast<float*>(x.buffers[4]) : nullptr;
     int64_t count = 1;
     for (int64_t d = 0; d < rank; ++d) count *= sizes[d];
     parallel_for(slots, [&](int64_t slot) {
@@ -168,19 +202,25 @@ void matmul(const Arguments& x) {
             product({static_cast<const float*>(x.buffers[0]) + at_a, n[3], n[4]},
                     {static_cast<const float*>(x.buffers[1]) + at_b, n[6], n[5]}, M, N, K,
                     static_cast<float*>(x.buffers[2]) + place * M * N, space, epilogue,
-                    place * M * N);
+                    place * M * N, n[9] == 1 ? sums : nullptr, n[9] == 2 ? sums : nullptr);
         }
     });
 }
 
 const char* complaint(const Counts& c) {
-    if (c.buffers < 4 || c.integers < 10) return "matmul: needs 4 buffers and 10 integers or more";
-    const int64_t *n = c.values, rank = n[9];
-    if (rank < 0 || c.integers <= 10 + 3 * rank)
-        return "matmul: needs 10 + 3 * rank integers and an epilogue";
+    if (c.buffers < 4 || c.integers < kIntegers)
+        return "matmul: needs 4 buffers and 11 integers or more";
+    const int64_t *n = c.values, rank = n[10];
+    if (rank < 0 || c.integers <= kIntegers + 3 * rank)
+        return "matmul: needs 11 + 3 * rank integers and an epilogue";
+    if (n[9]) {
+        const bool whole = (n[9] == 1 || n[9] == 2) && rank == 0 && n[kIntegers] == 0;
+        return whole && c.buffers == 5 ? nullptr
+                                       : "matmul: sums need one product, 5 buffers, no epilogue";
+    }
     int64_t elements = n[0] * n[1];
-    for (int64_t d = 0; d < rank; ++d) elements *= n[10 + d];
-    return epilogue_complaint(c, 10 + 3 * rank, 4, 0, elements);
+    for (int64_t d = 0; d < rank; ++d) elements *= n[kIntegers + d];
+    return epilogue_complaint(c, kIntegers + 3 * rank, 4, 0, elements);
 }
 
 }  // namespace

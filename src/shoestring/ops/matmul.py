@@ -14,10 +14,13 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, promote_float
+from .byproduct import Byproduct
 from .epilogue import Epilogue
+from .layout import kept_block
 
 MAX_BATCH_AXES = 6
 MAX_SLOTS = 8  # products computed side by side, each in its own workspace
+SUMMED = 9  # the number of the integer that says which input is added up too
 SMALL = 1 << 18  # products of fewer multiplications are not worth several threads
 
 
@@ -130,12 +133,19 @@ class MatMul(Op):
             M, lead, strides_a, strides_b = M * math.prod(lead), (), (), ()  # one tall matrix
         places, room = math.prod(lead), packed_floats(M, N, K)
         slots = min(places, MAX_SLOTS) if places >= MAX_SLOTS or M * N * K < SMALL else 1
-        integers = (M, N, K, *rows_a, *rows_b, slots, room, len(lead), *lead, *strides_a)
+        integers = (M, N, K, *rows_a, *rows_b, slots, room, 0, len(lead), *lead, *strides_a)
         kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b, 0))
         return Launch((kernel,), (4 * slots * room,))
 
     def epilogue(self, inputs, chain, at):
         return Epilogue.of(self, inputs, chain, at)
+
+    def byproduct(self, at, end, inputs):
+        """A summed over its columns, or B over its rows: what the product multiplies away."""
+        x = inputs[at].shape
+        over = (0,) if (self.transpose_a, not self.transpose_b)[at] else (1,)
+        one = all(len(spec.shape) == 2 for spec in inputs)
+        return Byproduct.of(self, inputs, at, end, kept_block(x, over) if one else None, SUMMED)
 
     def cost(self, a, b):
         y = self.shape(a, b)
@@ -162,6 +172,6 @@ def stacked(lead: tuple[int, ...], strides: tuple[int, ...], step: int) -> bool:
 
 
 def packed_floats(M: int, N: int, K: int) -> int:
-    """Workspace of one product: both matrices repacked into panels, rounded up to whole panels of
-    at most 64 rows or columns; a multiple of 64 bytes."""
-    return -(-K * (M + N + 128) // 16) * 16
+    """Workspace of one product: both matrices repacked into whole panels, of at most 14 rows and 32
+    columns; a multiple of 64 bytes."""
+    return -(-K * (M + 13 + N + 31) // 16) * 16
