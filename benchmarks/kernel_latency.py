@@ -22,6 +22,7 @@ from record import record
 
 import shoestring as ss
 from shoestring.backends.cpu import _native
+from shoestring.backends.device import device
 from shoestring.ir import OPS
 from shoestring.testing.run import operand
 
@@ -46,7 +47,7 @@ def kernel(name: str, *arrays: np.ndarray, **attributes: Any) -> Callable[[], No
         shapes, dtypes = (shapes,), (dtypes,)
     outputs = [np.zeros(s, d) for s, d in zip(shapes, dtypes, strict=True)]
     inputs = [np.ascontiguousarray(a) for a in arrays]
-    launch = op.launch("cpu", [operand(a) for a in inputs], [operand(a) for a in outputs])
+    launch = op.launch(device("cpu"), [operand(a) for a in inputs], [operand(a) for a in outputs])
     kept = [*inputs, *outputs, *[np.zeros(n, np.uint8) for n in launch.workspaces]]
     addresses = [a.ctypes.data for a in kept]
     program = _native.Program(

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import shoestring as ss
+from shoestring.backends.device import device
 from shoestring.ir import OPS
 from shoestring.testing.run import operand
 
@@ -41,7 +42,7 @@ def run(op, arrays):
 
     results, before = [], _native.threads()
     y = np.empty(op.shape(*[a.shape for a in arrays]), np.float32)
-    launch = op.launch("cpu", [operand(a) for a in arrays], [operand(y)])
+    launch = op.launch(device("cpu"), [operand(a) for a in arrays], [operand(y)])
     try:
         for threads in THREADS:
             _native.set_threads(threads)
@@ -100,7 +101,7 @@ def test_matrix_product_of_any_strides():
 
 def test_a_stack_times_one_matrix_is_one_tall_product():
     a, b, y = (np.empty(s, np.float32) for s in ((4, 5, 6, 7), (7, 8), (4, 5, 6, 8)))
-    launch = OPS["matmul"]().launch("cpu", [operand(a), operand(b)], [operand(y)])
+    launch = OPS["matmul"]().launch(device("cpu"), [operand(a), operand(b)], [operand(y)])
     assert launch.kernels[0].integers[0] == 4 * 5 * 6
 
 

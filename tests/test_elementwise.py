@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import shoestring
 from shoestring.autodiff import gradients
 from shoestring.backends import Operand
+from shoestring.backends.device import device
 from shoestring.ir import MIXED, OPS, F, leaf
 from shoestring.ops.elementwise_program import OPERATIONS, Instruction, encode
 from shoestring.testing import evaluate, operand, reference, run_launch
@@ -162,14 +163,14 @@ def test_int64_beyond_what_a_float_can_hold():
 def test_output_over_input():
     a, b = numbers(5000), numbers(5000)
     want = a - b
-    kernel = ROWS["sub"]().launch("cpu", [operand(a), operand(b)], [operand(a)]).kernels[0]
+    kernel = ROWS["sub"]().launch(device("cpu"), [operand(a), operand(b)], [operand(a)]).kernels[0]
     execute(kernel, [a, b, a])
     assert np.array_equal(a, want)
     row = numbers(100, 1)
     x = numbers(100, 30)
     want = row - x
     execute(
-        ROWS["sub"]().launch("cpu", [operand(row), operand(x)], [operand(x)]).kernels[0],
+        ROWS["sub"]().launch(device("cpu"), [operand(row), operand(x)], [operand(x)]).kernels[0],
         [row, x, x],
     )
     assert np.array_equal(x, want)

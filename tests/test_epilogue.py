@@ -9,6 +9,7 @@ from test_conv import GEOMETRIES, PRODUCTS
 
 import shoestring as ss
 from shoestring.backends.cpu import _native as native
+from shoestring.backends.device import device
 from shoestring.compile import pipeline
 from shoestring.compile.epilogue import epilogue
 from shoestring.ir import OPS, F, Spec
@@ -167,7 +168,7 @@ def test_training_has_the_same_bits(steps, momentum):
 def launched(op, arrays, shape, threads):
     """The kernel's result; nothing behind its workspaces is written."""
     y = np.full(shape, np.nan, np.float32)
-    launch = op.launch("cpu", [operand(a) for a in arrays], [operand(y)])
+    launch = op.launch(device("cpu"), [operand(a) for a in arrays], [operand(y)])
     spaces = [np.full(n + GUARD, 0xFF, np.uint8) for n in launch.workspaces]
     (kernel,) = launch.kernels
     program = native.Program(
@@ -314,7 +315,7 @@ def test_kernels_refuse_an_epilogue_of_another_size():
     a, b = noise(0, 3, 4), noise(1, 4, 5)
     fused, _, more = finished(op, [a, b], (3, 5))
     y = np.empty((3, 5), np.float32)
-    launch = fused.launch("cpu", [operand(v) for v in (a, b, *more)], [operand(y)])
+    launch = fused.launch(device("cpu"), [operand(v) for v in (a, b, *more)], [operand(y)])
     (kernel,) = launch.kernels
     numbers = list(kernel.integers)
 
@@ -336,7 +337,7 @@ def test_kernels_refuse_an_epilogue_of_another_size():
 
     conv = OPS["conv2d"]()
     x, w = noise(0, 1, 1, 4, 4), noise(1, 1, 1, 1, 1)
-    launch = conv.launch("cpu", [operand(x), operand(w)], [operand(x)])
+    launch = conv.launch(device("cpu"), [operand(x), operand(w)], [operand(x)])
     integers = list(launch.kernels[0].integers)
     for entry in ("conv2d", "conv2d_input_grad"):
         native.Program([(entry, [(k, 0) for k in range(5)], integers, [])])

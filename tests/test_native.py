@@ -26,11 +26,12 @@ def address(array):
 
 def add_launch(size, bases=(0, 1, 2), offsets=(0, 0, 0)):
     """One addition of float32[size], as the op describes it."""
+    from shoestring.backends.device import device
     from shoestring.ir import OPS
     from shoestring.testing import operand
 
     x = operand(np.empty(size, np.float32))
-    kernel = OPS["add"]().launch("cpu", [x, x], [x]).kernels[0]
+    kernel = OPS["add"]().launch(device("cpu"), [x, x], [x]).kernels[0]
     return (
         kernel.entry,
         list(zip(bases, offsets, strict=True)),
@@ -211,6 +212,7 @@ def test_workers_wake_after_they_slept(thread_count):
 def test_a_forked_child_has_a_pool_of_its_own():
     code = """
 import os, numpy as np, warnings
+from shoestring.backends.device import device
 warnings.simplefilter("ignore")
 from test_native import add_launch, address, native
 native.set_threads(4)

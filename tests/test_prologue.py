@@ -9,6 +9,7 @@ from test_pool import VALUES, pooled
 
 import shoestring as ss
 from shoestring.backends.cpu import _native as native
+from shoestring.backends.device import device
 from shoestring.compile import pipeline
 from shoestring.ir import OPS
 from shoestring.ops.elementwise_program import Instruction, encode
@@ -187,7 +188,9 @@ def test_generated_blocks_start_anywhere(isa):
     try:
         inputs = [y, position]
         out = np.empty_like(x)
-        (kernel,) = reader.launch("cpu", [operand(a) for a in inputs], [operand(out)]).kernels
+        (kernel,) = reader.launch(
+            device("cpu"), [operand(a) for a in inputs], [operand(out)]
+        ).kernels
         kernel = kernel._replace(integers=small_blocks(kernel.integers))
         program = native.Program(
             [("elementwise", [(b, 0) for b in kernel.buffers], list(kernel.integers), [])]
@@ -211,7 +214,7 @@ def test_a_wrong_generated_input_is_refused():
     reader = back.generated(OPS["neg"](), 0, back, 1)
     arrays = [y, y.astype(np.uint8), np.zeros((1, 2, 4, 4), np.float32)]
     operands = [operand(a) for a in arrays]
-    (good,) = reader.launch("cpu", operands[:2], operands[2:]).kernels
+    (good,) = reader.launch(device("cpu"), operands[:2], operands[2:]).kernels
     at = len(good.integers) - 15
     for position, value in [(at, 7), (at + 1, 5), (at + 2, 9), (10, 2)]:
         bad = list(good.integers)

@@ -8,6 +8,7 @@ import pytest
 import shoestring  # noqa: F401  (registers the ops)
 from shoestring.autodiff import gradients
 from shoestring.backends import Operand
+from shoestring.backends.device import device
 from shoestring.ir import MIXED, OPS, SUM, F, leaf
 from shoestring.testing import evaluate, laid_out, run_launch
 
@@ -162,7 +163,7 @@ def test_sizes_and_offsets_above_two_to_the_31():
     assert wide.spec.size == n * n and wide.spec.nbytes == 4 * n * n
     x = Operand((n, n), np.dtype("float32"), (0, 0))
     y = Operand((2 * n, n), np.dtype("float32"), (n, 1))
-    first, second = OPS["concat"](axis=0).launch("cpu", [x, x], [y]).kernels
+    first, second = OPS["concat"](axis=0).launch(device("cpu"), [x, x], [y]).kernels
     assert second.integers[1] - first.integers[1] == n * n
     index = ((n - 1, -1, -1), (0, n, 1))
     assert OPS["slice"](index=index).view((n, n), (n, 1)) == ((n, n), (-n, 1), (n - 1) * n)

@@ -148,7 +148,7 @@ def take(x: Any, index: Any, array: tuple[int, Any]) -> Any:
         )
     node = x._node(item)
     n = x.shape[axis]
-    if node.value is not None and not node.source:
+    if isinstance(node.value, np.ndarray) and not node.source:
         wrong = (node.value < -n) | (node.value >= n)
         if np.any(wrong):
             bad = int(np.asarray(node.value)[wrong].reshape(-1)[0])

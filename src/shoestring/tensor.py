@@ -68,15 +68,16 @@ class Tensor(Methods):
         return self.node.needs_grad
 
     # ---- looking at it ---------------------------------------------------------------------------
-    def realize(self) -> np.ndarray:
-        """Compute the value, and return the array that holds it (not a copy: do not write)."""
+    def realize(self) -> Any:
+        """Compute the value, and return the device's array that holds it (not a copy: do not
+        write)."""
         if self.node.value is None or session.trace is not None:
             runtime.flush([self.node])
         return self.node.value
 
     def numpy(self) -> np.ndarray:
         """The value as a read-only NumPy array, which later steps never change."""
-        view = self.realize().view()
+        view = open_device(self.device).read(self.realize()).view()
         view.flags.writeable = False
         return view
 
@@ -90,14 +91,17 @@ class Tensor(Methods):
                 tensors={"x": self.spec},
                 hint="x.mean().item(), or x[0].item()",
             )
-        return self.realize().reshape(()).item()
+        return self.numpy().reshape(()).item()
 
     def tolist(self) -> Any:
-        return self.realize().tolist()
+        return self.numpy().tolist()
 
     def data_ptr(self) -> int:
         """Address of the first element; computes the value first."""
-        return self.realize().__array_interface__["data"][0]
+        value = self.realize()
+        if isinstance(value, np.ndarray):
+            return value.__array_interface__["data"][0]
+        return value.base.address + value.offset
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -109,6 +113,8 @@ class Tensor(Methods):
         """Elements between the start of the buffer and the first element; computes the value
         first."""
         array = base = self.realize()
+        if not isinstance(array, np.ndarray):
+            return array.offset // array.dtype.itemsize
         while isinstance(base.base, np.ndarray):
             base = base.base
         return (self.data_ptr() - base.__array_interface__["data"][0]) // array.itemsize
@@ -248,7 +254,7 @@ class Tensor(Methods):
         if isinstance(target, Tensor):
             return self.to(target.device).to(target.dtype)
         if isinstance(target, str) and target not in TYPE_NAMES:
-            open_device(target)  # complains if there is no such device
+            target = open_device(target).name  # complains if there is no such device
             return (
                 self if target == self.device else wrap(data_node(self.numpy(), self.dtype, target))
             )
@@ -299,7 +305,7 @@ def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
     itemsize = node.dtype.itemsize
     if built.op.view(node.shape, tuple(s // itemsize for s in node.value.strides)) is None:
         return wrap(built)  # these strides need a copy
-    return wrap(leaf(built.op.reference(node.value), device=node.device))
+    return wrap(leaf(runtime.looked_at(built.op, node.value), device=node.device))
 
 
 def node_of(x: Any, like: Any = None) -> Node:
@@ -355,7 +361,8 @@ def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
 
 def data_node(data: Any, dtype: Any, device: str) -> Node:
     """A leaf with a copy of `data` on `device`."""
-    return leaf(open_device(device).upload(as_data(data, dtype, device)), device=device)
+    there = open_device(device)
+    return leaf(there.upload(as_data(data, dtype, device)), device=there.name)
 
 
 class no_grad:

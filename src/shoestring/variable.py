@@ -39,6 +39,7 @@ class Variable(Tensor):
         dtype: Any = None,
     ) -> None:
         device = device or (value.device if isinstance(value, Tensor) else default_device())
+        device = open_device(device).name
         value = value.numpy() if isinstance(value, Tensor) else value
         array = as_data(value, dtype, device)
         home = open_device(device).upload(array, name)
@@ -114,6 +115,7 @@ class Variable(Tensor):
 
     def move(self, device: str) -> None:
         """Take the value to another device; the gradient is forgotten."""
+        device = open_device(device).name
         if device != self.device:
             value, state = self.numpy(), self.state
             if state.grad is not None:
@@ -123,18 +125,21 @@ class Variable(Tensor):
                 state.home, state, needs_grad=state.needs_grad, device=device
             )
 
-    def realize(self) -> np.ndarray:
+    def realize(self) -> Any:
         return open_device(self.device).upload(self.numpy(), self.name)
 
     def numpy(self) -> np.ndarray:
         """A snapshot: a copy of the value now."""
         if session.trace is not None or runtime.DIRTY:
             runtime.flush()
-        return self.state.home.copy()
+        return np.array(open_device(self.device).read(self.state.home))
 
     def data_ptr(self) -> int:
         """Address of the home, which never changes."""
-        return self.state.home.__array_interface__["data"][0]
+        home = self.state.home
+        if isinstance(home, np.ndarray):
+            return home.__array_interface__["data"][0]
+        return home.base.address + home.offset
 
     __hash__ = object.__hash__
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,14 +20,25 @@ from . import memory_log
 
 DEVICES: dict[str, Device] = {}
 FACTORIES: dict[str, Callable[[], Device]] = {}
+FAMILIES: dict[str, Callable[[int], Device]] = {}  # of numbered devices: "cuda:0", "opencl:1"
 RELEASE: list[Callable[[Device], None]] = []  # each gives back memory that a device could spare
 
 
-class Device:
-    """name: how users spell it, "cpu". kernels: whether it runs launches itself (else every op runs
-    its reference). keeps_values: False for an outline, which only plans (see outline.py)."""
+class Flags(NamedTuple):
+    """As of a NumPy array over memory that a device gave out, row by row."""
 
-    name = ""
+    c_contiguous: bool = True
+    owndata: bool = False
+
+
+class Device:
+    """name: how users spell it, "cpu". kind: "cpu", "card" or "reference", which ops ask for.
+    kernels: whether it runs launches itself (else every op runs its reference). host: whether its
+    values are NumPy arrays. without: passes of the compiler that its kernels
+    cannot follow. keeps_values: False for an outline, which only plans (see outline.py)."""
+
+    name, kind, host = "", "reference", True
+    without: tuple[str, ...] = ()
     kernels = False
     keeps_values = True
     floats = ("float32",)
@@ -39,8 +50,8 @@ class Device:
         raise NotImplementedError
 
     def program(self, launches: Sequence[tuple]) -> Any:
-        """Something with run(addresses): launches are (entry, [(base, offset)], integers,
-        reals)."""
+        """Something with run(bases): launches are (kernel, [(base, offset)]), bases what `place`
+        gives for each."""
         raise NotImplementedError
 
     def has(self, entry: str) -> bool:
@@ -69,7 +80,7 @@ class Device:
             return np.empty(shape, dtype)
         if self.limit is not None and self.allocated_bytes() + nbytes > self.limit:
             self.make_room(nbytes)
-        return np.ndarray(shape, dtype, self.allocate(nbytes, what, layer))
+        return self.array(self.allocate(nbytes, what, layer), shape, dtype)
 
     def allocate(self, nbytes: int, what: str, layer: Any = "") -> np.ndarray:
         """buffer(), written to the memory log if that is on."""
@@ -83,6 +94,32 @@ class Device:
         copy = self.empty(array.shape, array.dtype, what)
         copy[...] = array
         return copy
+
+    def array(
+        self,
+        base: Any,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        offset: int = 0,
+        strides: Sequence[int] | None = None,
+    ) -> Any:
+        """An array over memory that is there. offset, strides: bytes."""
+        return np.ndarray(tuple(shape), dtype, base, offset, strides)
+
+    def write(self, target: Any, values: np.ndarray) -> None:
+        """Host values into an array of this device."""
+        target[...] = values
+
+    def read(self, value: Any) -> np.ndarray:
+        """A value of this device as a NumPy array: itself on host devices, else a copy."""
+        return value
+
+    def place(self, value: Any) -> Any:
+        """What stands for a value's memory where a program runs: its address."""
+        return value.__array_interface__["data"][0]
+
+    def synchronize(self) -> None:
+        """Wait for everything that was started."""
 
     def free_bytes(self) -> int:
         """Bytes that could be allocated now without slowing the system down."""
@@ -126,15 +163,22 @@ def device(name: str) -> Device:
     """The device that users call `name`; opened at first use."""
     found = DEVICES.get(name)
     if found is None:
+        family, _, number = name.partition(":")
+        if family in FAMILIES and (not number or number.isdecimal()):
+            name = f"{family}:{number or 0}"
+            found = DEVICES.get(name)
+            if found is None:
+                found = DEVICES[name] = FAMILIES[family](int(number or 0))
+            return found
         factory = FACTORIES.get(name)
         if factory is None:
-            close = nearest(name, FACTORIES)
+            close = nearest(name, [*FACTORIES, *[f"{f}:0" for f in FAMILIES]])
             fail(
                 "value/device.unknown",
                 f"there is no device {name!r}",
                 tensors={},
                 error=ArgumentError,
-                cause=f"this installation has {', '.join(sorted(FACTORIES))}",
+                cause=f"there are {', '.join(sorted([*FACTORIES, *[f + ':0' for f in FAMILIES]]))}",
                 hint=f'device="{close or "cpu"}"',
             )
         found = DEVICES[name] = factory()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,16 +49,22 @@ class Kernel(NamedTuple):
               workspaces
     integers  sizes, strides and flags, in the order the kernel's header states
     reals     numbers that are structure (rare: most numbers are inputs)
-    grid, block, source   for GPU backends
+
+    On cards everything is known when the kernel is compiled, so there are no integers and reals:
+
+    source    the file: a name in ops/, or a path
+    defines   (NAME, value) pairs: sizes, strides, flags, tiles, macros such as ("LOAD(i)", "x[i]")
+    grid      blocks per axis;  block: threads per axis
     """
 
     entry: str
     buffers: tuple[int, ...]
     integers: tuple[int, ...] = ()
     reals: tuple[float, ...] = ()
-    grid: tuple[int, ...] | None = None
-    block: tuple[int, ...] | None = None
     source: str | None = None
+    defines: tuple[tuple[str, Any], ...] = ()
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
 
 
 class Launch(NamedTuple):

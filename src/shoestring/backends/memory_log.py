@@ -18,8 +18,6 @@ import sys
 import weakref
 from typing import Any
 
-import numpy as np
-
 enabled = False
 
 
@@ -33,9 +31,14 @@ def write(
     sys.stderr.write(f"memory device={device} event={event} {' '.join(words)}\n")
 
 
-def allocated(device: Any, memory: np.ndarray, what: str, layer: Any) -> None:
+def address_of(memory: Any) -> int:
+    """Of the first byte: of a host array, or of a card's memory as its driver counts."""
+    return memory.__array_interface__["data"][0] if hasattr(memory, "ctypes") else memory.address
+
+
+def allocated(device: Any, memory: Any, what: str, layer: Any) -> None:
     """`memory` has just been made; its release will be written too."""
-    nbytes, address = memory.nbytes, hex(memory.__array_interface__["data"][0])
+    nbytes, address = memory.nbytes, hex(address_of(memory))
     total = device.allocated_bytes()
     facts = dict(bytes=nbytes, address=address)
     write(device.name, "allocate", layer, what, **facts, total=total)

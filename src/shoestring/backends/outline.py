@@ -10,20 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..errors import fail
-from .device import Device
+from .device import Device, Flags
 from .launch import row_major
-
-
-class Flags(NamedTuple):
-    """As of a NumPy array over memory that a device gave out, row by row."""
-
-    c_contiguous: bool = True
-    owndata: bool = False
 
 
 class Outline:
@@ -46,6 +39,11 @@ class OutlinedDevice(Device):
     def __init__(self, device: Device) -> None:
         self.device = device
         self.name, self.kernels, self.floats = device.name, device.kernels, device.floats
+        self.kind, self.host = device.kind, device.host
+
+    def __getattr__(self, name: str) -> Any:
+        """Facts that ops ask for, such as the number of cores."""
+        return getattr(self.device, name)
 
     def has(self, entry: str) -> bool:
         return self.device.has(entry)

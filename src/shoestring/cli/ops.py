@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Operand
+from ..backends.device import device
 from ..compile.place import row_major
 from ..ir import OPS, Op
 
@@ -80,7 +81,7 @@ def example(cls: type[Op]) -> dict[str, str]:
         Operand(tuple(s), np.dtype(d), row_major(tuple(s)))
         for s, d in zip(shapes, dtypes, strict=True)
     ]
-    launch = op.launch("cpu", inputs, outputs) if op.launch else None
+    launch = op.launch(device("cpu"), inputs, outputs) if op.launch else None
     names = ", ".join(k.entry for k in launch.kernels) if launch else "its NumPy reference"
     cost = op.cost(*[a.shape for a in arrays])
     sizes = " ".join(str(list(a.shape)) for a in arrays)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..backends import Operand
+from ..backends.device import Device
 from ..errors import fail
 from ..ir import Op
 from .budget import Options
@@ -42,14 +43,14 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     schedule,
     group,
 )
+NUMBER_BYTES = 16  # numbers of the host begin at multiples, on a device with memory of its own
 FUSING = (pair, fuse, prologue, generate, epilogue, byproduct, finish, group)
 
 
 def plan(
     graph: Graph,
     outputs: Sequence[int],
-    device: str,
-    has: Callable[[str], bool],
+    device: Device,
     check: bool = False,
     fused: bool = True,
     reuse: bool = True,
@@ -57,7 +58,6 @@ def plan(
 ) -> Plan:
     """The plan that computes `outputs` and the graph's stores on `device`.
 
-    has    tells whether the device has a kernel of some name
     check  verify the draft after every pass, and every plan;  fused: join elementwise ops
     reuse  let buffers that are not needed at the same time have the same memory
     room   bytes that arena and results may take together; None: as many as they need. If no plan
@@ -65,15 +65,15 @@ def plan(
     """
     draft = Draft(graph, outputs)
     for run in PASSES:
-        if run in FUSING and not fused:
+        if run in FUSING and (not fused or run.__name__ in device.without):
             continue
         draft = run(draft)
         if check:
             verify(draft, run.__name__)
-    draft.launches = {i: kernels_of(draft, i, device, has) for i in draft.order}
+    draft.launches = {i: kernels_of(draft, i, device) for i in draft.order}
 
     def lowered(changed: Draft) -> Plan:
-        found = lower(changed, outputs, device, has, reuse)
+        found = lower(changed, outputs, device, reuse)
         if check:
             verify_plan(found)
         return found
@@ -85,13 +85,13 @@ def plan(
 def lower(
     draft: Draft,
     asked: Sequence[int],
-    device: str,
-    has: Callable[[str], bool],
+    device: Device,
     reuse: bool = True,
 ) -> Plan:
     """Steps with addresses: bases for what outlives the plan, arena offsets for the rest."""
     external = outliving(draft)
-    bases = bases_of(draft)
+    staged = [] if device.host else [i for i in draft.leaves if i in draft.numbers]
+    bases = {i: base for i, base in bases_of(draft).items() if i not in staged}
     steps = [make_step(draft, i) for i in draft.order]
     end = len(steps)
     first, last = lifetimes(draft, bases)
@@ -106,6 +106,10 @@ def lower(
         if step.op.kind == "check":
             buffers.append(Interval(RECORD_BYTES, k, end))
             names.append(("record", i))
+    sizes = [-(-draft.specs[i].nbytes // NUMBER_BYTES) * NUMBER_BYTES for i in staged]
+    if staged:
+        buffers.append(Interval(sum(sizes), 0, end))
+        names.append(("numbers", -1))
     lives = buffers if reuse else [Interval(b.nbytes, 0, end) for b in buffers]
     layout = assign_offsets(lives)
     tenants = [
@@ -114,13 +118,16 @@ def lower(
     ]
     offsets = {t.root: t.offset for t in tenants if t.what == "value"}
     offsets = {r: offsets[owner[r]] for r in first}
+    start = next((t.offset for t in tenants if t.what == "numbers"), 0)
+    numbers = {i: start + sum(sizes[:k]) for k, i in enumerate(staged)}
+    offsets.update(numbers)
     for t in tenants:
         if t.what == "workspace":
             steps[t.first].workspaces.append((ARENA, t.offset))
         elif t.what == "record":
             steps[t.first].record = ARENA, t.offset
-    shared_launches(draft, steps)
-    final = steps + [write_late(draft, s, device, has) for s in draft.late]
+    shared_launches(draft, steps, device)
+    final = steps + [write_late(draft, s, device) for s in draft.late]
     for step in final:
         step.reads = [address(draft, bases, offsets, j) for j in step.ins]
         step.writes = [address(draft, bases, offsets, j) for j in step.outs]
@@ -137,7 +144,7 @@ def lower(
         if op is not None and draft.root.get(i, i) != i and i not in draft.fused
     }
     return Plan(
-        device,
+        device.name,
         final,
         min(stops, default=len(final)),
         list(draft.leaves),
@@ -155,6 +162,7 @@ def lower(
         [i for i in draft.leaves if i not in draft.numbers],
         tenants,
         labels(draft),
+        numbers,
     )
 
 
@@ -236,13 +244,14 @@ def make_step(draft: Draft, i: int) -> Step:
     )
 
 
-def shared_launches(draft: Draft, steps: list[Step]) -> None:
+def shared_launches(draft: Draft, steps: list[Step], device: Device) -> None:
     """Number the launches that several steps share, where these still stand together."""
     where = {i: k for k, i in enumerate(draft.order)}
     for number, members in enumerate(draft.groups):
         found = sorted(where[i] for i in members)
         together = found == list(range(found[0], found[0] + len(found)))
         native = all(steps[k].kernels and len(steps[k].kernels or ()) == 1 for k in found)
+        native = native and device.has(steps[found[0]].op.shares)
         if len(found) > 1 and together and native:
             for k in found:
                 steps[k].group, steps[k].chained = number, draft.order[k] in draft.chained
@@ -257,15 +266,13 @@ def operands(draft: Draft, i: int) -> tuple[list[Operand], list[Operand]]:
     return inputs, [draft.operand[j] for j in outs]
 
 
-def kernels_of(draft: Draft, i: int, device: str, has: Callable[[str], bool]):
+def kernels_of(draft: Draft, i: int, device: Device):
     """Kernels and workspaces of step i."""
     inputs, outputs = operands(draft, i)
-    return choose(draft.ops[i], device, inputs, outputs, has)
+    return choose(draft.ops[i], device, inputs, outputs)
 
 
-def choose(
-    op: Op, device: str, inputs: list[Operand], outputs: list[Operand], has: Callable[[str], bool]
-):
+def choose(op: Op, device: Device, inputs: list[Operand], outputs: list[Operand]):
     """The op's kernels for this device, or (None, ()) where its reference runs."""
     if op.launch is None or any(o.size == 0 for o in [*inputs, *outputs]):
         return None, ()
@@ -273,10 +280,10 @@ def choose(
     if launch is None:
         return None, ()
     for kernel in launch.kernels:
-        if not has(kernel.entry):
+        if not device.has(kernel.entry):
             fail(
                 "compile/kernel.missing",
-                f"the {device} device has no kernel {kernel.entry!r}",
+                f"the {device.name} device has no kernel {kernel.entry!r}",
                 op=op.name,
                 tensors={},
                 hint="rebuild the native extension: pip install --force-reinstall .",
@@ -284,10 +291,10 @@ def choose(
     return launch.kernels, launch.workspaces
 
 
-def write_late(draft: Draft, s: int, device: str, has: Callable[[str], bool]) -> Step:
+def write_late(draft: Draft, s: int, device: Device) -> Step:
     """A store that waited for others: from its own memory into the home, after everything else."""
     operand = draft.operand[s]
-    kernels, _ = choose(copy_op(), device, [operand], [operand], has)
+    kernels, _ = choose(copy_op(), device, [operand], [operand])
     return Step(
         s,
         copy_op(),

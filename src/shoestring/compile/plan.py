@@ -61,17 +61,14 @@ class Step:
     def name(self) -> str:
         return "+".join(k.entry for k in self.kernels) if self.kernels else "its reference"
 
-    def launches(self) -> list[tuple]:
-        """(entry, places, integers, reals) of each kernel, as a device's program takes them."""
+    def launches(self) -> list[tuple[Kernel, list]]:
+        """(kernel, places of its buffers) of each kernel, as a device's program takes them."""
         places = (
             [*self.reads, *self.writes, *self.workspaces]
             if self.record is None
             else [self.reads[0], self.record]
         )
-        return [
-            (k.entry, [places[b] for b in k.buffers], list(k.integers), list(k.reals))
-            for k in self.kernels or ()
-        ]
+        return [(k, [places[b] for b in k.buffers]) for k in self.kernels or ()]
 
 
 def layer_of(state: str) -> str:
@@ -119,6 +116,7 @@ class Plan:
     resident: list[int]  # leaves in the device's memory (the rest are numbers of the host)
     tenants: list[Tenant]  # of the arena
     labels: dict[int, tuple[str, str]]  # roots that belong to states -> (kind, name)
+    staged: dict[int, int]  # numbers of the host that the device needs a copy of -> arena offset
     options: Any = None  # how the same work can be done in less memory: see budget.py
 
     @cached_property
@@ -134,6 +132,8 @@ class Plan:
         """(what it is, its layer)"""
         if tenant.what == "value":
             return self.names[tenant.root]
+        if tenant.what == "numbers":
+            return "numbers of the host", ""
         step = self.steps[tenant.first]
         return f"{tenant.what} of {step.op.name}", str(step.layer or "")
 
@@ -266,12 +266,14 @@ def launches_of(steps: list[Step]) -> list[tuple]:
     if len(steps) == 1:
         return steps[0].launches() if steps[0].kernels is not None else [()]
     parts = [step.launches()[0] for step in steps]
-    sizes = []
-    for part, step in zip(parts, steps, strict=True):
-        sizes += [len(part[1]), len(part[2]), len(part[3]), int(step.chained)]
-    integers = [len(parts), *sizes, *[n for part in parts for n in part[2]]]
-    places = [place for part in parts for place in part[1]]
-    return [(steps[0].op.shares, places, integers, [r for part in parts for r in part[3]])]
+    kernels = [kernel for kernel, _ in parts]
+    sizes: list[int] = []
+    for k, step in zip(kernels, steps, strict=True):
+        sizes += [len(k.buffers), len(k.integers), len(k.reals), int(step.chained)]
+    integers = (len(parts), *sizes, *[n for k in kernels for n in k.integers])
+    places = [place for _, found in parts for place in found]
+    reals = tuple(r for k in kernels for r in k.reals)
+    return [(Kernel(steps[0].op.shares, tuple(range(len(places))), integers, reals), places)]
 
 
 def show(operand: Operand) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..backends import Operand
+from ..backends.device import device
 from ..errors import fail
 from .place import row_major
 from .plan import ARENA, RECORD_BYTES, Plan, Step, together
@@ -85,7 +86,9 @@ def verify_plan(plan: Plan) -> None:
     """Complain about the first step of `plan` that breaks one of the rules above."""
     ledger, bounds = Ledger(), bounds_of(plan)
     for leaf in plan.leaves:
-        ledger.write(bounds[plan.bases[leaf]], leaf, -1)
+        start, nbytes = plan.staged.get(leaf, 0), plan.specs[leaf].nbytes
+        where = Range(ARENA, start, start + nbytes) if leaf in plan.staged else None
+        ledger.write(where or bounds[plan.bases[leaf]], leaf, -1)
     for k, step in enumerate(plan.steps):
         if k == plan.point_of_no_return:
             verify_records(plan, ledger)
@@ -109,6 +112,8 @@ def bounds_of(plan: Plan) -> dict[int, Range]:
     """The extent of every base."""
     bounds = {ARENA: Range(ARENA, 0, plan.arena_bytes)}
     for leaf in plan.leaves:
+        if leaf in plan.staged:
+            continue
         spec, base = plan.specs[leaf], plan.bases[leaf]
         strides = plan.strides.get(leaf, row_major(spec.shape))
         bounds[base] = reach((base, 0), Operand(spec.shape, spec.dtype, strides))
@@ -189,7 +194,7 @@ def workspaces(plan: Plan, step: Step) -> tuple[int, ...]:
     """Bytes of the step's workspaces, asked of the op anew."""
     if step.kernels is None:
         return ()
-    return step.op.launch(plan.device, step.inputs, step.outputs).workspaces
+    return step.op.launch(device(plan.device), step.inputs, step.outputs).workspaces
 
 
 def may_write(plan: Plan, k: int, step: Step, out: int, where: Range) -> None:

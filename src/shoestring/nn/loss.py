@@ -95,7 +95,7 @@ def checked(labels: Tensor, C: int, ignore: int) -> Node:
     """Labels that are data are checked now, on the user's own line; others by the plan, before it
     stores anything."""
     node = labels.node
-    if node.value is None or node.source:
+    if not isinstance(node.value, np.ndarray) or node.source:
         return runtime.guarded(
             F.check_index(node, limit=C, ignore=ignore, what="label", of="classes")
         )

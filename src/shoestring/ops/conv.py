@@ -90,7 +90,7 @@ class Conv(Op):
     ):
         """One kernel; integers N C H W K R S P Q, stride, top and left padding, images at a time,
         `more`. first, spaces: floats of workspaces; image: of the copy of one image."""
-        if device != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
+        if device.kind != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
         images = together(x[0], image)

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand, row_major
+from ..backends.device import Device
 from ..ir import MIXED, Case, Cost, Op, Shape, leaf, promote
 from .layout import Index, as_slices, check_index, copy_kernel, extent, resized, slice_strides
 
 
 def launch_copies(
-    device: str,
+    device: Device,
     output: Operand,
     parts: list[tuple[int, Operand, Shape, int]],
     place: int,
@@ -39,7 +40,7 @@ def launch_copies(
         copy_kernel(operand, strides, offset, (k, place)) for k, operand, strides, offset in parts
     ]
     if (
-        device != "cpu"
+        device.kind != "cpu"
         or None in kernels
         or any(operand.dtype != output.dtype for _, operand, _, _ in parts)
     ):

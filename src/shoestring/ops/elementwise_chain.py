@@ -92,7 +92,7 @@ class Chain(Op):
         return None if found is None else found[:2]
 
     def launch(self, device, inputs, outputs):
-        found = self.program([x.dtype for x in inputs]) if device == "cpu" else None
+        found = self.program([x.dtype for x in inputs]) if device.kind == "cpu" else None
         if found is None:
             return None
         instructions, constants = found

@@ -121,7 +121,7 @@ class Elementwise(Op):
         return instructions, ()
 
     def launch(self, device, inputs, outputs):
-        found = self.program([x.dtype for x in inputs]) if device == "cpu" else None
+        found = self.program([x.dtype for x in inputs]) if device.kind == "cpu" else None
         if found is None:
             return None
         instructions, constants = found

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand, row_major
+from ..backends.device import Device
 from ..ir import Node, Op, Shape, leaf
 
 Index = tuple[tuple[int, int, int], ...]  # (start, stop, step) per axis, as in range()
@@ -136,7 +137,7 @@ def resolve(op: Op, axes: tuple[int, ...] | None, count: int) -> tuple[int, ...]
 
 
 def reduction(
-    device: str,
+    device: Device,
     entry: str,
     x: Operand,
     over: tuple[int, ...],
@@ -158,7 +159,7 @@ def reduction(
     kept = merged([(shape[k], strides[k], place[k]) for k in order if k in place]) or [(1, 0, 0)]
     reduced = merged([(shape[k], strides[k]) for k in order if k not in place]) or [(1, 0)]
     if (
-        device != "cpu"
+        device.kind != "cpu"
         or x.dtype.name not in REDUCE_TYPES
         or dtype.name == "float64"
         or max(len(kept), len(reduced)) > MAX_AXES

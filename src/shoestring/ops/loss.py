@@ -58,7 +58,7 @@ class AlongAxis(Op):
 
     def launch(self, device, inputs, outputs):
         (x,) = inputs
-        if device != "cpu" or x.dtype != np.float32:
+        if device.kind != "cpu" or x.dtype != np.float32:
             return None
         return Launch((Kernel(self.name, (0, 1), rows(x.shape, self.axis)),))
 
@@ -174,7 +174,7 @@ class OverClasses(Op):
 
     def native(self, device, operands) -> bool:
         return (
-            device == "cpu"
+            device.kind == "cpu"
             and operands[-3].dtype.name in ("int64", "int32", "uint8")
             and all(o.dtype == np.float32 for o in (*operands[:-3], *operands[-2:]))
         )

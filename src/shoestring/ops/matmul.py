@@ -120,7 +120,7 @@ class MatMul(Op):
         a, b, (y,) = *inputs, outputs
         lead = y.shape[:-2]
         if (
-            device != "cpu"
+            device.kind != "cpu"
             or any(o.dtype != np.float32 for o in (a, b, y))
             or len(lead) > MAX_BATCH_AXES
         ):

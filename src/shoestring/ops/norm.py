@@ -117,7 +117,7 @@ class Moments(Op):
     def launch(self, device, inputs, outputs):
         (x,) = inputs
         layout = self.layout(x.shape)
-        if device != "cpu" or x.dtype != np.float32 or layout is None:
+        if device.kind != "cpu" or x.dtype != np.float32 or layout is None:
             return None
         return Launch((Kernel("moments", (0, 1, 2), (*layout, 0)),))
 

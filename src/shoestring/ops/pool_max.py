@@ -52,7 +52,7 @@ class MaxPool(Pool):
         return h, w, (h >= 0) & (h < H) & (w >= 0) & (w < W)
 
     def run(self, entry: str, device, floats, position, x: Shape, y: Shape):
-        if device != "cpu" or any(a.dtype != np.float32 for a in floats):
+        if device.kind != "cpu" or any(a.dtype != np.float32 for a in floats):
             return None
         numbers = (*self.numbers(x, y), position.dtype.itemsize)
         return Launch((Kernel(entry, tuple(range(len(floats) + 1)), numbers),))
@@ -272,7 +272,7 @@ class MaxPool2DPlaces(MaxPool):
         return h * self.width + w
 
     def launch(self, device, inputs, outputs):
-        if device != "cpu":
+        if device.kind != "cpu":
             return None
         (position,), shape = inputs, inputs[0].shape
         numbers = (*self.numbers((*shape[:2], 0, self.width), shape), position.dtype.itemsize)

@@ -112,7 +112,7 @@ class RandomOp(Op):
 
     def launch(self, device, inputs, outputs):
         numbers = (outputs[0].size, self.first)
-        return Launch((Kernel(self.name, (0, 1), numbers),)) if device == "cpu" else None
+        return Launch((Kernel(self.name, (0, 1), numbers),)) if device.kind == "cpu" else None
 
     def cost(self, *shapes):
         return Cost(30.0 * math.prod(self.to), 4.0 * math.prod(self.to))
@@ -205,7 +205,7 @@ class Bernoulli(RandomOp):
 
     def launch(self, device, inputs, outputs):
         _, p = inputs
-        if device != "cpu" or p.dtype != np.float32 or p.size not in (1, outputs[0].size):
+        if device.kind != "cpu" or p.dtype != np.float32 or p.size not in (1, outputs[0].size):
             return None
         numbers = (outputs[0].size, self.first, int(p.size > 1))
         return Launch((Kernel("bernoulli", (0, 1, 2), numbers),))

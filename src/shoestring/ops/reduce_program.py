@@ -68,7 +68,7 @@ class Sums(Op):
         return Finished(self, len(inputs), made, chain, targets)
 
     def launch(self, device, inputs, outputs):
-        found = self.parts([x.dtype for x in inputs]) if device == "cpu" else None
+        found = self.parts([x.dtype for x in inputs]) if device.kind == "cpu" else None
         if found is None:
             return None
         instructions, constants, place = found

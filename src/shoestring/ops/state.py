@@ -131,7 +131,7 @@ class CheckIndex(Check):
 
     def launch(self, device, inputs, outputs):
         (x,) = inputs
-        if device != "cpu" or x.dtype.name not in ("int64", "int32", "uint8"):
+        if device.kind != "cpu" or x.dtype.name not in ("int64", "int32", "uint8"):
             return None
         ignore = (1, self.ignore) if self.ignore is not None else (0, 0)
         return Launch(
@@ -172,7 +172,7 @@ class CheckFinite(Check):
 
     def launch(self, device, inputs, outputs):
         (x,) = inputs
-        if device != "cpu" or x.dtype != np.float32:
+        if device.kind != "cpu" or x.dtype != np.float32:
             return None
         return Launch((Kernel("check_finite", (0, 1), (x.size,)),))
 

@@ -100,7 +100,7 @@ class Take(IndexOp):
     def launch(self, device, inputs, outputs):
         x, indices = inputs
         if (
-            device != "cpu"
+            device.kind != "cpu"
             or indices.dtype.name not in INDEX_TYPES
             or x.dtype.itemsize not in ITEM_SIZES
             or x.dtype.name == "float64"
@@ -192,7 +192,7 @@ class PutAdd(IndexOp):
 
     def launch(self, device, inputs, outputs):
         x, indices = inputs
-        if device != "cpu" or indices.dtype.name not in INDEX_TYPES or x.dtype != np.float32:
+        if device.kind != "cpu" or indices.dtype.name not in INDEX_TYPES or x.dtype != np.float32:
             return None
         sizes = (
             math.prod(self.to[: self.axis]),

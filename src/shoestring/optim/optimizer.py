@@ -205,7 +205,8 @@ class Optimizer:
         self.state = [{} for _ in self.parameters]
         for k, slots in enumerate(saved["slots"]):
             for slot, value in slots.items():
-                self.slot(k, slot).home[...] = value
+                state = self.slot(k, slot)
+                open_device(state.node.device).write(state.home, value)
         self.set_clocks(saved["clocks"])
         vars(self).update(saved["numbers"])
 

@@ -4,6 +4,7 @@ from . import debug
 from .arena import arena_bytes, release_arena
 from .compiled import Compiled
 from .devices import default_device, set_threads, threads
+from .executor import looked_at
 from .flush import compact, flush, guarded, settle_pending
 from .guard import Uninterrupted
 from .limits import MemoryLimit, memory_limit, read_limit
@@ -29,6 +30,7 @@ __all__ = [
     "default_device",
     "flush",
     "guarded",
+    "looked_at",
     "memory_limit",
     "memory_report",
     "memory_stats",

@@ -7,16 +7,18 @@ shrinks, where the results of a plan need the room.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..backends.device import RELEASE, Device
 from ..compile import Plan
 
-ARENAS: dict[str, np.ndarray] = {}
+ARENAS: dict[str, Any] = {}
 NOTHING = np.empty(0, np.uint8)
 
 
-def arena(device: Device, plan: Plan) -> np.ndarray:
+def arena(device: Device, plan: Plan) -> Any:
     """The device's arena, large enough for the plan. Another size lets go of the old one first:
     nothing lives in it. Under a memory limit it shrinks where the plan's results need the room."""
     found, nbytes = ARENAS.get(device.name), plan.arena_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from ..backends import cpu as _cpu
+from ..backends import opencl as _opencl  # noqa: F401
 from ..backends import reference as _reference  # noqa: F401  (importing them offers their devices)
 from ..backends.device import FACTORIES, device
 from ..errors import fail
@@ -22,14 +23,12 @@ def default_device(name: str | None = None) -> str:
 
     At first SHOESTRING_DEVICE decides, and without it the best device of this installation."""
     if name is not None:
-        device(name)
-        _choice.name = name
+        _choice.name = device(name).name
     if _choice.name is None:
         asked = os.environ.get("SHOESTRING_DEVICE", "auto")
         if asked == "auto":
             asked = "cpu" if "cpu" in FACTORIES else "reference"
-        device(asked)
-        _choice.name = asked
+        _choice.name = device(asked).name
     return _choice.name
 
 

@@ -32,8 +32,14 @@ class Suspect(NamedTuple):
     line: str
 
 
-def address(array: np.ndarray) -> int:
-    return array.__array_interface__["data"][0]
+def looked_at(op: Any, array: Any) -> Any:
+    """A view of a realized value, or the value itself behind a check or a store."""
+    if isinstance(array, np.ndarray):
+        return op.reference(array)
+    if op.kind != "view":
+        return array
+    size = array.dtype.itemsize
+    return array.view(*op.view(array.shape, tuple(s // size for s in array.strides)))
 
 
 class Segment:
@@ -44,22 +50,22 @@ class Segment:
         self.steps, self.native = steps, steps[0].kernels is not None
         if self.native:
             launches = [launch for some in together(steps) for launch in launches_of(some)]
-            self.entries = [launch[0] for launch in launches]
+            self.entries = [kernel.entry for kernel, _ in launches]
             self.program = device.program(launches)
 
     def run(self, memory: Memory) -> None:
         if self.native and session.recorder is None:
-            self.program.run(memory.addresses())
+            self.program.run(memory.bases())
         elif self.native:
             for k, entry in enumerate(self.entries):
-                self.program.run_range(memory.addresses(), k, k + 1)
+                self.program.run_range(memory.bases(), k, k + 1)
                 session.recorder.append(entry)
         else:
             for step in self.steps:
                 self.run_reference(step, memory)
 
     def run_reference(self, step: Step, memory: Memory) -> None:
-        inputs = [memory.array(i) for i in step.ins]
+        inputs = [memory.read(i) for i in step.ins]
         if session.recorder is not None:
             session.recorder.append(step.name)
         try:
@@ -81,59 +87,76 @@ class Segment:
             )
         for out, value in zip(step.outs, found if step.op.outputs > 1 else [found], strict=True):
             target = memory.array(out) if step.home is None else memory.arrays[step.home]
-            target[...] = value
+            memory.device.write(target, value)
 
 
 class Memory:
     """The buffers of one run. Arrays are made when a reference step or an output asks for them."""
 
     def __init__(self, plan: Plan, device: Device, values: Sequence[Any]) -> None:
-        self.plan, self.values = plan, values
+        self.plan, self.values, self.device = plan, values, device
         self.arena = arena(device, plan)
         self.external = {
             root: device.empty(spec.shape, spec.dtype, *plan.names[root])
             for root, spec in plan.external.items()
         }
         self.records: dict[int, tuple[int, int]] = {}
-        self.arrays: dict[int, np.ndarray] = dict(zip(plan.leaves, values, strict=True))
+        self.arrays: dict[int, Any] = dict(zip(plan.leaves, values, strict=True))
         self.arrays.update(self.external)
-        self._addresses: list[int] | None = None
+        self._bases: list[Any] | None = None
+        if plan.staged:
+            self.stage()
 
-    def addresses(self) -> list[int]:
-        if self._addresses is None:
-            self._addresses = [
-                address(a) for a in (self.arena, *self.values, *self.external.values())
-            ]
-        return self._addresses
+    def stage(self) -> None:
+        """Copy numbers of the host to where the device's kernels read them: one transfer."""
+        staged = self.plan.staged
+        first, last = min(staged.values()), max(staged, key=lambda i: staged[i])
+        data = np.zeros(staged[last] - first + self.arrays[last].nbytes, np.uint8)
+        for leaf, offset in staged.items():
+            number = self.arrays[leaf]
+            data[offset - first :][: number.nbytes] = number.reshape(-1).view(np.uint8)
+        self.device.write(self.device.array(self.arena, data.shape, data.dtype, first), data)
 
-    def array(self, i: int) -> np.ndarray:
+    def bases(self) -> list[Any]:
+        """What a program needs for each base: the arena, the leaves, what is left behind."""
+        if self._bases is None:
+            place = self.device.place
+            self._bases = [place(a) for a in (self.arena, *self.values, *self.external.values())]
+        return self._bases
+
+    def read(self, i: int) -> np.ndarray:
+        """The value of a position, where the host can compute with it."""
+        return self.device.read(self.array(i))
+
+    def array(self, i: int) -> Any:
         found = self.arrays.get(i)
         if found is None:
             plan, root = self.plan, self.plan.roots.get(i, i)
             if i in plan.views:
                 op, source = plan.views[i]
-                found = op.reference(self.array(source))
+                found = looked_at(op, self.array(source))
             elif plan.stores.get(root) is not None and root in plan.bases:
                 found = self.arrays[plan.stores[root]]
             else:
                 spec = plan.specs[i]
                 found = (
-                    np.ndarray(spec.shape, spec.dtype, self.arena, plan.offsets[root])
+                    self.device.array(self.arena, spec.shape, spec.dtype, plan.offsets[root])
                     if spec.nbytes
                     else np.empty(spec.shape, spec.dtype)
                 )
             self.arrays[i] = found
         return found
 
-    def value(self, i: int) -> np.ndarray:
+    def value(self, i: int) -> Any:
         """The value of an asked position: the buffer itself, or a view of it."""
         root, operand, offset = self.plan.values[i]
         array = self.arrays[root] if root in self.arrays else self.array(root)
         if offset == 0 and array.shape == operand.shape and root in self.external:
             return array
         if root in self.external:
-            strides = tuple(s * array.itemsize for s in operand.strides)
-            return np.ndarray(operand.shape, array.dtype, array, offset * array.itemsize, strides)
+            size = array.dtype.itemsize
+            strides = tuple(s * size for s in operand.strides)
+            return self.device.array(array, operand.shape, array.dtype, offset * size, strides)
         return self.array(self.position_of(i))
 
     def position_of(self, i: int) -> int:
@@ -197,7 +220,8 @@ class Executable:
         """Raise for the first check that found an offender, in the order of the program."""
         for step in self.checks:
             if step.record is not None and step.kernels is not None:
-                position, found = np.ndarray((2,), np.int64, memory.arena, step.record[1]).tolist()
+                record = self.device.array(memory.arena, (2,), np.dtype(np.int64), step.record[1])
+                position, found = self.device.read(record).tolist()
             else:
                 position, found = memory.records[step.position]
             if position >= 0:

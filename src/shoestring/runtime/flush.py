@@ -147,7 +147,7 @@ def plan_for(
     device = open_device(name)
     if found is None:
         free = limits.room(device, arena_bytes(name), limit, limit or 0)
-        plan = compiler.plan(graph, outputs, name, device.has, *modes, free)
+        plan = compiler.plan(graph, outputs, device, *modes, free)
         limits.require(plan, free, limit)
         counts["plans"] += 1
         while len(PLANS) >= MAX_PLANS:

@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..backends import memory_log
 from ..backends.device import DEVICES, Device
 from ..backends.device import device as open_device
@@ -61,7 +59,7 @@ class Meter:
         self.inputs = sum(owners.values())
         self.beside = self.device.allocated_bytes() - arena_bytes - self.inputs
 
-    def ready(self, arena: np.ndarray, arena_bytes: int) -> None:
+    def ready(self, arena: Any, arena_bytes: int) -> None:
         """arena_bytes: of the arena that is kept for the next plan; under a memory limit that may
         be none, while the plan has its own."""
         name = self.device.name
@@ -160,9 +158,9 @@ def reset_peaks() -> None:
         found.reset_peak()
 
 
-def log_plan(plan: Plan, arena: np.ndarray) -> None:
+def log_plan(plan: Plan, arena: Any) -> None:
     """A line for the plan, and one for each tenant of its arena, by address."""
-    write, start = memory_log.write, arena.__array_interface__["data"][0]
+    write, start = memory_log.write, memory_log.address_of(arena)
     facts = dict(bytes=plan.predicted_peak_bytes, arena=plan.arena_bytes, steps=len(plan.steps))
     write(plan.device, "plan", **facts)
     for t in sorted(plan.tenants, key=lambda t: (t.offset, t.first)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..backends import Operand
+from ..backends.device import Device
+from ..backends.device import device as open_device
 from ..ir import Node, Op, Output, ancestry
 
 LAYOUTS = ("transposed", "reversed", "spread", "repeated")
@@ -46,15 +49,14 @@ def operand(array: np.ndarray) -> Operand:
 
 
 def run_launch(
-    op: Op, arrays: Sequence[np.ndarray], device: str = "cpu"
+    op: Op, arrays: Sequence[np.ndarray], device: str | Device = "cpu"
 ) -> tuple[np.ndarray, ...] | None:
     """All outputs by the op's own kernels; None where it has none for these inputs.
 
     arrays  inputs in any layout; made contiguous where the op is not `strided`
-    device  as `launch` gets it; a check's output is its record
+    device  its name, or the device; a check's output is its record
     """
-    from ..backends.cpu import _native
-
+    device = open_device(device) if isinstance(device, str) else device
     inputs = [
         a if op.strided and k not in op.dense else np.ascontiguousarray(a).reshape(a.shape)
         for k, a in enumerate(arrays)
@@ -62,7 +64,7 @@ def run_launch(
     shapes, dtypes = op.shape(*[a.shape for a in inputs]), op.dtype(*[a.dtype for a in inputs])
     if op.outputs == 1:
         shapes, dtypes = (shapes,), (dtypes,)
-    outputs = [np.empty(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+    outputs: list[Any] = [np.empty(s, d) for s, d in zip(shapes, dtypes, strict=True)]
     if op.launch is None or any(a.size == 0 for a in [*inputs, *outputs]):
         return None
     launch = op.launch(device, [operand(a) for a in inputs], [operand(a) for a in outputs])
@@ -72,15 +74,21 @@ def run_launch(
         outputs = [np.empty(2, np.int64)]
     for a in outputs:
         a.reshape(-1).view(np.uint8)[:] = 0xA5  # what a kernel does not write shows
-    spaces = [np.empty(n, np.uint8) for n in launch.workspaces]
-    program = _native.Program(
-        [
-            (k.entry, [(b, 0) for b in k.buffers], list(k.integers), list(k.reals))
-            for k in launch.kernels
-        ]
-    )
-    program.run([a.__array_interface__["data"][0] for a in [*inputs, *outputs, *spaces]])
-    return tuple(outputs)
+    spaces = [device.empty((n,), np.dtype(np.uint8)) for n in launch.workspaces]
+    program = device.program([(k, [(b, 0) for b in k.buffers]) for k in launch.kernels])
+    there = [a if device.host else moved(a, device) for a in [*inputs, *outputs]]
+    program.run([device.place(a) for a in [*there, *spaces]])
+    return tuple(device.read(a) for a in there[len(inputs) :])
+
+
+def moved(a: np.ndarray, device: Device) -> Any:
+    """The array on a device with memory of its own, laid out as it is."""
+    steps = [(n - 1) * s for n, s in zip(a.shape, a.strides, strict=True)]
+    low = sum(s for s in steps if s < 0)
+    span = sum(s for s in steps if s > 0) - low + a.itemsize
+    start = a.__array_interface__["data"][0] + low
+    raw = np.ctypeslib.as_array((ctypes.c_ubyte * span).from_address(start))
+    return device.array(device.upload(raw), a.shape, a.dtype, -low, a.strides)
 
 
 def laid_out(a: np.ndarray, layout: str) -> np.ndarray:

@@ -21,7 +21,7 @@ except ImportError as problem:  # a source tree that has not been built
 
 
 class CPU(Device):
-    name, kernels = "cpu", True
+    name, kind, kernels = "cpu", "cpu", True
 
     def __init__(self) -> None:
         self.entries = frozenset(_native.entries())
@@ -34,7 +34,9 @@ class CPU(Device):
             raise
 
     def program(self, launches: Sequence[tuple]) -> Any:
-        return _native.Program(list(launches))
+        return _native.Program(
+            [(k.entry, list(places), list(k.integers), list(k.reals)) for k, places in launches]
+        )
 
     def has(self, entry: str) -> bool:
         return entry in self.entries
