@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import shoestring as ss
 from shoestring.backends.cpu import _native as native
+from shoestring.backends.device import device
 from shoestring.runtime import session
 
 OPTIMIZERS = {
@@ -197,7 +198,7 @@ def part(size):
     from shoestring.testing import operand
 
     x = operand(np.empty(size, np.float32))
-    (kernel,) = OPS["add"]().launch("cpu", [x, x], [x]).kernels
+    (kernel,) = OPS["add"]().launch(device("cpu"), [x, x], [x]).kernels
     return len(kernel.buffers), list(kernel.integers)
 
 

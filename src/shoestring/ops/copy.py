@@ -22,6 +22,8 @@ import numpy as np
 from ..backends import Kernel, Launch, Operand, row_major
 from ..backends.device import Device
 from ..ir import MIXED, Case, Cost, Op, Shape, leaf, promote
+from .copy_card import TYPES as ITEM_TYPES
+from .copy_card import copy_card, zero_card
 from .layout import Index, as_slices, check_index, copy_kernel, extent, resized, slice_strides
 
 
@@ -36,14 +38,18 @@ def launch_copies(
 
     place: the output's number among the buffers; clear: zeros first.
     """
+    if any(operand.dtype != output.dtype for _, operand, _, _ in parts):
+        return None
+    if device.kind == "card" and output.dtype.itemsize in ITEM_TYPES:
+        moves = [
+            copy_card(operand, strides, offset, output, (k, place), device)
+            for k, operand, strides, offset in parts
+        ]
+        return Launch((*([zero_card(output, place, device)] if clear else []), *moves))
     kernels = [
         copy_kernel(operand, strides, offset, (k, place)) for k, operand, strides, offset in parts
     ]
-    if (
-        device.kind != "cpu"
-        or None in kernels
-        or any(operand.dtype != output.dtype for _, operand, _, _ in parts)
-    ):
+    if device.kind != "cpu" or None in kernels:
         return None
     zero = [Kernel("zero", (place,), (output.size * output.dtype.itemsize,))] if clear else []
     return Launch((*zero, *[k for k in kernels if k is not None]))

@@ -92,11 +92,8 @@ class Chain(Op):
         return None if found is None else found[:2]
 
     def launch(self, device, inputs, outputs):
-        found = self.program([x.dtype for x in inputs]) if device.kind == "cpu" else None
-        if found is None:
-            return None
-        instructions, constants = found
-        return launched(instructions, inputs, outputs, constants, self.weight)
+        found = self.program([x.dtype for x in inputs])
+        return None if found is None else launched(device, *found, inputs, outputs, self.weight)
 
     def cost(self, *shapes):
         size = max(int(np.prod(s)) for s in shapes)

@@ -28,7 +28,8 @@ GRAIN = 32_768                      # additions worth a task of their own: some 
 
 GENERATORS = ("max_pool2d_grad",)    # in the order of the table in elementwise.cpp
 
-OPERATIONS: dict[str, tuple[int, str, str]] = {}  # name -> (number, C expression, result's type)
+# name -> (number, C expression, result's type, names of the values in the expression)
+OPERATIONS: dict[str, tuple[int, str, str, tuple[str, ...]]] = {}
 
 
 class Instruction(NamedTuple):
@@ -53,15 +54,15 @@ class Generated(NamedTuple):
     numbers: tuple[int, ...]
 
 
-def register(operation: str, expression: str, result: str) -> None:
+def register(operation: str, expression: str, result: str, names: Sequence[str] = ()) -> None:
     """Enter an operation. Their order is their numbering: it must be that of the generated C++."""
-    OPERATIONS[operation] = (len(OPERATIONS), expression, result)
+    OPERATIONS[operation] = (len(OPERATIONS), expression, result, tuple(names))
 
 
 @functools.cache
 def fingerprint() -> int:
     """A number that differs when the table does: kernels refuse programs for another table."""
-    lines = [f"{name} {expression}" for name, (_, expression, _) in OPERATIONS.items()]
+    lines = [f"{name} {expression}" for name, (_, expression, *_) in OPERATIONS.items()]
     return zlib.crc32("\n".join(lines).encode())
 
 

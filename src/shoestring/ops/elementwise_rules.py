@@ -23,6 +23,7 @@ import numpy as np
 
 from ..backends import Launch
 from ..ir import MIXED, Case, Cost, Op, bool_, promote, promote_float
+from .elementwise_card import card_elementwise
 from .elementwise_program import TYPES, Instruction, encode, register
 
 NUMBER, REAL, FLOAT, TEST, LOGIC = "NUMBER", "REAL", "FLOAT", "TEST", "LOGIC"
@@ -121,11 +122,8 @@ class Elementwise(Op):
         return instructions, ()
 
     def launch(self, device, inputs, outputs):
-        found = self.program([x.dtype for x in inputs]) if device.kind == "cpu" else None
-        if found is None:
-            return None
-        instructions, constants = found
-        return launched(instructions, inputs, outputs, constants, self.weight)
+        found = self.program([x.dtype for x in inputs])
+        return None if found is None else launched(device, *found, inputs, outputs, self.weight)
 
     def cost(self, *shapes):
         size = math.prod(np.broadcast_shapes(*shapes))
@@ -149,8 +147,12 @@ def casts(dtypes, wanted, constants=0):
     return instructions, values
 
 
-def launched(instructions, inputs, outputs, constants=(), weight=1.0):
+def launched(device, instructions, constants, inputs, outputs, weight=1.0):
     """The launch of a program whose last instruction gives the only output."""
+    if device.kind == "card":
+        return card_elementwise(instructions, inputs, outputs[0], constants, device)
+    if device.kind != "cpu":
+        return None
     last = len(inputs) + len(constants) + len(instructions) - 1
     kernel = encode(instructions, inputs, [(last, outputs[0])], constants, weight)
     return None if kernel is None else Launch((kernel,))
@@ -192,4 +194,4 @@ def row(name: str, parameters: str, formula: str, meaning: Callable, c: str, der
     type(name.title().replace("_", ""), (Elementwise,), facts)
     for kind_of_loop in NATIVE[types]:
         result = "u8" if types in (TEST, LOGIC) else kind_of_loop
-        register(f"{name}_{kind_of_loop}", c, result)
+        register(f"{name}_{kind_of_loop}", c, result, names)

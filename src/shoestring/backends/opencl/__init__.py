@@ -1,9 +1,9 @@
-"""OpenCL devices through pyopencl: AMD, Intel and Arm graphics, and PoCL on the CPU, which tests the
-kernels of cards where there is no card.
+"""OpenCL devices through pyopencl: AMD, Intel and Arm graphics, and PoCL on the CPU, which tests
+the kernels of cards where there is no card.
 
 "opencl:0" is the first device, graphics cards before others; "opencl" means the first. Nothing is
-asked of the drivers before a device is named. Kernels get a buffer and where they begin in it, since
-OpenCL 1.2 has no addresses.
+asked of the drivers before a device is named. Kernels get a buffer and where they begin in it,
+since OpenCL 1.2 has no addresses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..device import FAMILIES
 from ..launch import Kernel
 from ..source import Source
 
-OPTIONS = ("-cl-std=CL1.2",)  # nothing that lets the compiler change the arithmetic
+OPTIONS = ("-cl-std=CL1.2", "-w")  # nothing that lets the compiler change the arithmetic
 LOCAL_BYTES = 49152  # what kernels are written for
 
 
@@ -135,7 +135,7 @@ class OpenCL(Card):
         return max(self.total_bytes - self.now, 0)
 
 
-def refuse(device: OpenCL, source: Source, problem: str) -> None:
+def refuse(device: Any, source: Source, problem: str) -> None:
     """The compiler's first complaint, which names the real file and line."""
     lines = [line.strip() for line in problem.splitlines() if re.search(r"error|warning", line)]
     fail(
@@ -148,7 +148,7 @@ def refuse(device: OpenCL, source: Source, problem: str) -> None:
     )
 
 
-def too_large(device: OpenCL, source: Source, threads: int, most: int) -> None:
+def too_large(device: Any, source: Source, threads: int, most: int) -> None:
     fail(
         "launch/opencl.block",
         f"{source.entry} has blocks of {threads} threads, {device.model} can run {most} of them",
