@@ -9,6 +9,7 @@ from test_conv import GEOMETRIES, GUARD, THREADS
 
 import shoestring as ss
 from shoestring.backends.cpu import _native as native
+from shoestring.backends.device import device
 from shoestring.compile import pipeline
 from shoestring.compile.byproduct import byproduct
 from shoestring.ir import OPS, Spec
@@ -40,7 +41,7 @@ def results(op, arrays):
     found, before = [], native.threads()
     shapes = op.shape(*[a.shape for a in arrays])
     outputs = [np.empty(s, np.float32) for s in (shapes if op.outputs > 1 else (shapes,))]
-    launch = op.launch("cpu", [operand(a) for a in arrays], [operand(y) for y in outputs])
+    launch = op.launch(device("cpu"), [operand(a) for a in arrays], [operand(y) for y in outputs])
     (kernel,) = launch.kernels
     program = native.Program(
         [(kernel.entry, [(b, 0) for b in kernel.buffers], list(kernel.integers), [])]
@@ -169,7 +170,7 @@ def test_kernels_refuse_what_belongs_to_no_sum():
     op, _ = both(OPS["matmul"](transpose_a=True), 0, (0,), [noise(0, 5, 6), noise(1, 5, 7)])
     shapes = [(5, 6), (5, 7)], [(6, 7), (6,)]
     inputs, outputs = ([operand(np.empty(s, np.float32)) for s in found] for found in shapes)
-    (kernel,) = op.launch("cpu", inputs, outputs).kernels
+    (kernel,) = op.launch(device("cpu"), inputs, outputs).kernels
     numbers = list(kernel.integers)
 
     def made(entry, buffers, integers):
@@ -181,7 +182,7 @@ def test_kernels_refuse_what_belongs_to_no_sum():
             made("matmul", buffers, [*numbers[:9], value, *numbers[10:]])
     weight, arrays = weight_gradient((1, 1, 4, 4), (1, 1, 2, 2), (1, 1), ((0, 0), (0, 0)))
     y = operand(np.empty((1, 1, 2, 2), np.float32))
-    launch = weight.launch("cpu", [operand(a) for a in arrays], [y])
+    launch = weight.launch(device("cpu"), [operand(a) for a in arrays], [y])
     numbers = list(launch.kernels[0].integers)
     made("conv2d_weight_grad", 6, numbers)
     made("conv2d_weight_grad", 7, [*numbers[:-1], 1])

@@ -1,6 +1,7 @@
 """Devices with memory of their own: what all cards share, on a card of paper, and on OpenCL."""
 
 import gc
+import os
 
 import numpy as np
 import pytest
@@ -118,7 +119,7 @@ def test_a_whole_step_runs_where_no_kernel_exists(paper):
         net = ss.Sequential(*layers)
         for p in [*net.parameters(), *net.buffers()]:
             p.move(name)
-        optimizer = ss.Adam(net.parameters(), lr=0.1)
+        optimizer = ss.SGD(net.parameters(), lr=0.1, momentum=0.9)
         step = ss.compile(training_step(net, optimizer))
         x = ss.tensor(noise((5, 6)).astype(np.float32) * 0 + X, device=name)
         y = ss.tensor(np.arange(5) % 3, device=name)
@@ -185,6 +186,11 @@ def test_a_program_starts_its_kernels_where_their_bases_are():
     program.run([(base, 0), (base, 4)])
     program.run_range([(base, 8), (base, 0)], 1, 2)
     assert [places for _, places in card.started] == [[(base, 68)], [(base, 0)], [(base, 8)]]
+
+
+@pytest.mark.skipif("REQUIRE_OPENCL" not in os.environ, reason="REQUIRE_OPENCL is not set")
+def test_opencl_is_there_where_it_must_be():
+    assert devices()
 
 
 NATIVE = [name for name, cls in OPS.items() if cls.launch is not None and cls.cases]

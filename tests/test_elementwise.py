@@ -261,7 +261,7 @@ def test_a_new_op_is_one_line(tmp_path):
 
 
 def test_every_operation_is_reached_by_some_op():
-    assert len(OPERATIONS) == len({number for number, _, _ in OPERATIONS.values()})
+    assert len(OPERATIONS) == len({number for number, *_ in OPERATIONS.values()})
     assert {name.rsplit("_", 1)[0] for name in OPERATIONS if not name.startswith("cast_")} <= set(
         OPS
     )

@@ -69,8 +69,7 @@ class Tensor(Methods):
 
     # ---- looking at it ---------------------------------------------------------------------------
     def realize(self) -> Any:
-        """Compute the value, and return the device's array that holds it (not a copy: do not
-        write)."""
+        """Compute the value, and return the device's array that holds it: do not write."""
         if self.node.value is None or session.trace is not None:
             runtime.flush([self.node])
         return self.node.value

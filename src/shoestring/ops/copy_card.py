@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..backends import Kernel, Operand, row_major
 from ..backends.device import Device
 from ..backends.source import define
-from .elementwise_card import index_type, place, positions
+from .card import index_type, place, positions
 from .layout import merged
 
 TYPES = {1: "uchar", 4: "uint32", 8: "uint64"}  # of elements by their bytes: nothing is computed

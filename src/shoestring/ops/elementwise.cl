@@ -2,7 +2,7 @@
  *
  * Thread t of all T handles elements t, t + T, t + 2 T, ... of SIZE, UNROLL of them at a time, so that
  * neighbours read neighbours and several reads are under way at once. The renderer
- * (elementwise_card.py) writes the program into these words:
+ * (card.py) writes the program into these words:
  *
  *     PARAMETERS   READ(type, x0), ..., WRITE(type, y)
  *     BEGIN        AT(x0); ... AT(y);

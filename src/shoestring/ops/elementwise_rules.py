@@ -23,7 +23,7 @@ import numpy as np
 
 from ..backends import Launch
 from ..ir import MIXED, Case, Cost, Op, bool_, promote, promote_float
-from .elementwise_card import card_elementwise
+from .card import card_elementwise
 from .elementwise_program import TYPES, Instruction, encode, register
 
 NUMBER, REAL, FLOAT, TEST, LOGIC = "NUMBER", "REAL", "FLOAT", "TEST", "LOGIC"
