@@ -41,9 +41,9 @@
 #define LOCAL_PTR
 #define CONSTANT __constant__ const
 #define RESTRICT __restrict__
-#define READ(type, name) const type *ALONE name
-#define WRITE(type, name) type *ALONE name
-#define UPDATE(type, name) type *ALONE name
+#define READ(type, name) const type* ALONE name
+#define WRITE(type, name) type* ALONE name
+#define UPDATE(type, name) type* ALONE name
 #define AT(name)
 #define DIALECT_0 x
 #define DIALECT_1 y
@@ -60,8 +60,8 @@ typedef long long int64;
 typedef unsigned long long uint64;
 
 #define FLOAT4(a, b, c, d) make_float4(a, b, c, d)
-#define LOAD4(p) (*(const float4 *)(p))
-#define STORE4(p, v) (*(float4 *)(p) = (v))
+#define LOAD4(p) (*(const float4*)(p))
+#define STORE4(p, v) (*(float4*)(p) = (v))
 #define AS_UINT32(f) __float_as_uint(f)
 #define AS_FLOAT(u) __uint_as_float(u)
 #define MULTIPLY_HIGH(a, b) __umulhi(a, b)
