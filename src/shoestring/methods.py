@@ -149,8 +149,12 @@ class Methods:
         dim: Axis = None,
         keepdim: bool = False,
     ):
-        """Square root of var()."""
-        return self.var(axis, keepdims, correction, dim=dim, keepdim=keepdim).sqrt()
+        """Square root of var(); its gradient where all values are equal is 0."""
+        variance = self.var(axis, keepdims, correction, dim=dim, keepdim=keepdim)
+        zero, one = variance._node(0.0), variance._node(1.0)
+        flat = F.equal(variance.node, zero)
+        root = F.sqrt(F.where(flat, one, variance.node))  # away from 0, where its slope is infinite
+        return self._wrap(F.where(flat, zero, root))
 
     def _position(self, name: str, axis: Any, keepdims: bool, dim: Any, keepdim: bool):
         axis, x = axis if dim is None else dim, self

@@ -131,6 +131,10 @@ TRIGGERS = {
         lambda: ss.BatchNorm2D(3)(t(2, 4, 2, 2)),
         ["4 channels, this layer 3", "BatchNorm2D(4)"],
     ),
+    "shape/batchnorm.empty": (
+        lambda: ss.BatchNorm2D(3)(t(0, 3, 2, 2)),
+        ["an empty batch has no mean", "x: [0, 3, 2, 2]", "model.eval()"],
+    ),
     "shape/batchnorm.rank": (
         lambda: ss.BatchNorm2D(3)(t(2, 3)),
         ["needs [N, 3, H, W], got [2, 3]"],

@@ -53,6 +53,16 @@ class BatchNorm(Module):
         sizes = part_sizes(x) if self.training else ()
         count = math.prod(x.shape) // max(C, 1)
         if self.training:
+            if count == 0:
+                fail(
+                    "shape/batchnorm.empty",
+                    "an empty batch has no mean and no variance",
+                    op=type(self).__name__,
+                    tensors={"x": x.spec},
+                    expected=f"at least 2 values per channel, got {list(x.shape)}",
+                    cause="a filter that left nothing, or an image smaller than its windows",
+                    hint="if len(x): model(x), or model.eval()",
+                )
             if count == 1 or (sizes and min(sizes) * count == x.shape[0]):
                 fail(
                     "shape/batchnorm.single",

@@ -86,7 +86,8 @@ class MaxPool2D(MaxPool):
         N, C, P, Q = self.sizes(x.shape)
         y, position = np.empty((N, C, P, Q), x.dtype), np.empty((N, C, P, Q), self.place_type())
         for p, q, top, bottom, left, right in self.windows(*x.shape[2:], P, Q):
-            window = x[:, :, top:bottom, left:right].reshape(N, C, -1)
+            window = x[:, :, top:bottom, left:right]
+            window = window.reshape(N, C, math.prod(window.shape[2:]))
             best = np.where(np.isnan(window), np.inf, window).argmax(-1)
             nan = np.isnan(window)
             best = np.where(nan.any(-1), nan.argmax(-1), best)
@@ -178,10 +179,9 @@ class MaxPool2DGrad(Positions):
         N, C, H, W = self.x_shape
         h, w, inside = self.places(position, H, W)
         dx = np.zeros((N * C, H * W), dy.dtype)
-        place = np.where(inside, h * W + w, 0).reshape(N * C, -1)
-        np.add.at(
-            dx, (np.arange(N * C)[:, None], place), np.where(inside, dy, 0).reshape(N * C, -1)
-        )
+        rows = N * C, math.prod(dy.shape[2:])
+        place = np.where(inside, h * W + w, 0).reshape(rows)
+        np.add.at(dx, (np.arange(N * C)[:, None], place), np.where(inside, dy, 0).reshape(rows))
         return dx.reshape(self.x_shape)
 
     def gradient(self, F, g, dx, dy, position):
@@ -226,8 +226,10 @@ class MaxPool2DGather(Positions):
     def reference(self, g, position):
         H, W = g.shape[2:]
         h, w, inside = self.places(position, H, W)
-        flat = g.reshape(*g.shape[:2], -1)
-        place = np.where(inside, h * W + w, 0).reshape(*position.shape[:2], -1)
+        flat = g.reshape(*g.shape[:2], H * W)
+        place = np.where(inside, h * W + w, 0).reshape(
+            *position.shape[:2], math.prod(position.shape[2:])
+        )
         found = np.take_along_axis(flat, place, -1).reshape(position.shape)
         return np.where(inside, found, g.dtype.type(0))
 
