@@ -8,6 +8,7 @@ from .data import DataLoader
 from .errors import ShoestringError
 from .functions import *  # noqa: F403
 from .functions import __all__ as _functions
+from .grad_mode import no_grad
 from .io import load, save
 from .ir import bool_, float32, float64, int32, int64, uint8
 from .nn import *  # noqa: F403
@@ -32,7 +33,7 @@ from .runtime import (
     stats,
     threads,
 )
-from .tensor import Tensor, no_grad
+from .tensor import Tensor
 from .variable import Parameter, Variable, tensor
 
 __version__ = "0.1.0"

@@ -37,6 +37,15 @@ class ShoestringError(Exception):
     what = ""
     details: dict[str, Any] = {}
 
+    def __reduce__(self) -> tuple:
+        """What goes from process to process: the text, and facts without what they are facts of."""
+        facts = {name: value for name, value in vars(self).items() if name != "again"}
+        facts["details"] = {
+            name: {k: describe(v) for k, v in value.items()} if isinstance(value, dict) else value
+            for name, value in self.details.items()
+        }
+        return type(self), self.args, facts
+
 
 class ShapeError(ShoestringError, ValueError):
     """Shapes do not fit an operation."""

@@ -1,5 +1,4 @@
-"""Functions on tensors: making them, elementwise functions, joining, random numbers, gradients,
-compile.
+"""Functions on tensors: making, elementwise, joining, random numbers, gradients, compile.
 
 Arguments are tensors, or whatever `ss.tensor` accepts. What belongs to layers (conv2d, max_pool2d,
 cross_entropy ...) stands beside its layer in nn/.
@@ -7,6 +6,7 @@ cross_entropy ...) stands beside its layer in nn/.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -295,7 +295,7 @@ def compile(
     return runtime.Compiled(
         step,
         lower_arguments,
-        lambda nodes: [wrap(n) for n in nodes],
+        functools.partial(map, wrap),
         collect,
         runtime.read_limit(memory_limit),
         micro_batches,

@@ -263,6 +263,25 @@ class Tensor(Methods):
         """The same on graphics card number `index` ("cuda:index")."""
         return self.to(f"cuda:{index}")
 
+    # ---- copies ----------------------------------------------------------------------------------
+    def __copy__(self) -> Tensor:
+        """Another handle on the same value: `+=` on one leaves the other alone, and gradients flow
+        through both."""
+        return self._view("reshape", to=self.shape)
+
+    def __reduce__(self) -> tuple:
+        """For copy.deepcopy and pickle: the value, in memory of its own, on the same device."""
+        if self.requires_grad:
+            fail(
+                "type/copy.graph",
+                "a deep copy or a pickle has no graph: gradients would stop there in silence",
+                op="copy",
+                tensors={"x": self.spec},
+                cause="it was computed from a parameter",
+                hint="copy.deepcopy(x.detach()), or copy.copy(x) for the same value with its graph",
+            )
+        return restored, (self.numpy(), self.device)
+
     def _wrap(self, node: Node) -> Tensor:
         return wrap(node)
 
@@ -358,34 +377,15 @@ def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
     return array
 
 
+def restored(value: np.ndarray, device: str) -> Tensor:
+    """A tensor from what `Tensor.__reduce__` gave."""
+    return wrap(data_node(value, value.dtype, device))
+
+
 def data_node(data: Any, dtype: Any, device: str) -> Node:
     """A leaf with a copy of `data` on `device`."""
     there = open_device(device)
     return leaf(there.upload(as_data(data, dtype, device)), device=there.name)
-
-
-class no_grad:
-    """Within the block nothing is recorded for backward(). Also a decorator.
-
-    with ss.no_grad():
-        accuracy = (model(x).argmax(1) == y).float().mean()
-    """
-
-    def __enter__(self) -> None:
-        self.before, F.grad_enabled = F.grad_enabled, False
-
-    def __exit__(self, *problem: Any) -> None:
-        F.grad_enabled = self.before
-
-    def __call__(self, function: Any) -> Any:
-        import functools
-
-        @functools.wraps(function)
-        def without(*arguments: Any, **named: Any) -> Any:
-            with no_grad():
-                return function(*arguments, **named)
-
-        return without
 
 
 __all__ = [
@@ -393,7 +393,6 @@ __all__ = [
     "as_data",
     "attach",
     "data_node",
-    "no_grad",
     "node_of",
     "wrap",
     "wrap_view",

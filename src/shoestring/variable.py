@@ -7,6 +7,7 @@ values built from older versions keep theirs.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,22 @@ class Variable(Tensor):
             runtime.flush()
         return np.array(open_device(self.device).read(self.state.home))
 
+    def __copy__(self) -> Variable:
+        """Another handle on the same state: assign() to one is seen through both."""
+        return restored(type(self), self.state, vars(self) if hasattr(self, "__dict__") else {})
+
+    def __reduce__(self) -> tuple:
+        """For copy.deepcopy and pickle: a state of its own, without a gradient."""
+        attributes = vars(self) if hasattr(self, "__dict__") else {}  # of a subclass
+        return restored, (type(self), self.state, attributes)
+
+    def __deepcopy__(self, memo: dict) -> Variable:
+        """As __reduce__; with the gradient, unless this is a Parameter."""
+        copied = restored(*copy.deepcopy(self.__reduce__()[1], memo))
+        if not isinstance(self, Parameter) and self.grad is not None:
+            copied.grad = self.grad.numpy()
+        return copied
+
     def data_ptr(self) -> int:
         """Address of the home, which never changes."""
         home = self.state.home
@@ -152,6 +169,14 @@ class Parameter(Variable):
 
     def __init__(self, value: Any, name: str = "parameter", device: str | None = None) -> None:
         super().__init__(value, name, requires_grad=True, device=device)
+
+
+def restored(kind: type[Variable], state: State, attributes: dict[str, Any]) -> Variable:
+    """Another handle on `state`, without the work of __init__."""
+    handle = kind.__new__(kind)
+    handle.state = state
+    vars(handle).update(attributes) if attributes else None
+    return handle
 
 
 def tensor(

@@ -1,5 +1,7 @@
 """Messages of the core: nodes, autodiff, compiler, runtime, tensors."""
 
+import copy
+
 import numpy as np
 
 import shoestring as ss
@@ -212,6 +214,10 @@ TRIGGERS = {
     "type/index.mask": (
         lambda: wrong_index(np.array([True, False, True])),
         ["depends on values", "ss.where"],
+    ),
+    "type/copy.graph": (
+        lambda: copy.deepcopy(parameter() * 2),
+        ["gradients would stop there", "copy.deepcopy(x.detach())"],
     ),
     "type/op.devices": (
         lambda: F.matmul(x(2, 2), x(2, 2, on="reference")),

@@ -1,5 +1,7 @@
 """Messages about micro-batches and accumulated gradients."""
 
+import copy
+
 import numpy as np
 
 import shoestring as ss
@@ -8,6 +10,13 @@ from shoestring.ir import F, leaf
 
 def window(**options):
     return ss.accumulate(ss.SGD([ss.Parameter([1.0])], lr=0.1), **options)
+
+
+def half_a_window():
+    found = window(steps=2)
+    found.backward(found.optimizer.parameters[0].sum(), count=1)
+    found.step()
+    return found
 
 
 def mixed():
@@ -36,6 +45,10 @@ TRIGGERS = {
     "type/accumulate.optimizer": (
         lambda: ss.accumulate(3),
         ["accumulate: needs an optimiser, got int", "ss.accumulate(ss.SGD("],
+    ),
+    "value/accumulate.copy": (
+        lambda: copy.deepcopy(half_a_window()),
+        ["1 micro-batches of the window wait in gradients", "copy it between windows"],
     ),
     "value/accumulate.count": (
         lambda: window().backward(ss.tensor(1.0), count=-1),

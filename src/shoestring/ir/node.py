@@ -45,6 +45,9 @@ class Spec:
             self = cls._all.setdefault((shape, dtype, device), self)
         return self
 
+    def __reduce__(self) -> tuple:
+        return Spec, (self.shape, self.dtype, self.device)  # the interned one, also when unpickled
+
     def __repr__(self) -> str:
         return errors.describe(self)
 

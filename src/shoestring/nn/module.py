@@ -87,6 +87,14 @@ class Module:
             found = self.__dict__["_location"] = Location()
         return found
 
+    def __copy__(self) -> Module:
+        """A module with attributes of its own and a place of its own, that shares parts and
+        parameters."""
+        copied = type(self).__new__(type(self))
+        vars(copied).update(vars(self))
+        vars(copied).pop("_location", None)
+        return copied
+
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name, getattr(type(self), name, None))
         object.__setattr__(self, name, value)

@@ -79,6 +79,18 @@ class accumulate:
     def __enter__(self) -> accumulate:
         return self
 
+    def __reduce__(self) -> tuple:
+        """For copy.deepcopy and pickle: a window that has not begun."""
+        if self.waiting:
+            fail(
+                "value/accumulate.copy",
+                f"{self.waiting} micro-batches of the window wait in gradients, which no copy has",
+                op="accumulate",
+                tensors={},
+                hint="copy it between windows, or window.apply() first",
+            )
+        return type(self), (self.optimizer, self.steps, self.grads_on)
+
     def __exit__(self, kind: Any, *problem: Any) -> None:
         if kind is None and self.waiting:
             self.apply()

@@ -187,6 +187,13 @@ class Compiled:
         self.traces = 0
         self.__name__, self.__doc__ = getattr(fn, "__name__", "step"), getattr(fn, "__doc__", None)
 
+    def __reduce__(self) -> tuple:
+        """A copy plans anew: plans read and write the states that their traces saw. The copy of a
+        step that is a method of what is copied runs on the copy; a closure stays with what it
+        closes over."""
+        options = self.own_limit, self.micro_batches, self.split_batchnorm
+        return type(self), (self.fn, self.lower, self.rebuild, self.collect, *options)
+
     def __call__(self, *arguments: Any) -> Any:
         if session.trace is not None:  # a compiled step inside another: part of it
             return self.fn(*arguments)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from ..backends.device import device as open_device
 from ..errors import fail
 from ..ir import F, Node, Spec, leaf
 from .guard import Uninterrupted
@@ -62,6 +65,23 @@ class State:
         """Forget the versions that are not computed yet."""
         DIRTY.pop(self, None)
         self.node, self.pending = self.leaf, 0
+
+    def __reduce__(self) -> tuple:
+        """For copy.deepcopy and pickle: the newest version, in a home of its own on the same
+        device; a gradient is not copied."""
+        if DIRTY or session.trace is not None:
+            from .flush import flush
+
+            flush()
+        assert self.node is not None, "only gradients are ever empty, and nobody copies them"
+        device = self.node.device
+        value = np.array(open_device(device).read(self.home))
+        return restored, (self.name, value, self.needs_grad, device, self.kind)
+
+
+def restored(name: Any, value: np.ndarray, needs_grad: bool, device: str, kind: str) -> State:
+    """A state from what `State.__reduce__` gave."""
+    return State(name, open_device(device).upload(value, str(name)), needs_grad, device, kind)
 
 
 class GradientName:
