@@ -80,7 +80,8 @@ SWITCHES = (
         "0 or 1",
         False,
         yes_or_no,
-        "verify the graph after every pass of the compiler, and every plan",
+        "verify the graph after every pass and every plan; look at what each launch reaches, "
+        "and compare every tenth small one with its reference",
     ),
     Switch(
         "MEMORY_LIMIT",

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DeviceError, fail
 from .device import Device, Flags
-from .launch import Kernel, row_major
+from .launch import Kernel, Operand, row_major
 from .source import Source, render
 
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -190,8 +190,7 @@ class Card(Device):
         if nbytes > self.largest_bytes:
             fail(
                 "launch/card.allocation",
-                f"{self.name} gives at most {self.largest_bytes:,} bytes at once, "
-                f"not {nbytes:,}",
+                f"{self.name} gives at most {self.largest_bytes:,} bytes at once, not {nbytes:,}",
                 tensors={},
                 error=DeviceError,
                 hint=f'ss.memory_limit("{self.largest_bytes // 2**20}MiB"), or a smaller batch',
@@ -254,6 +253,11 @@ class Card(Device):
         self.copy_out(value.base.handle, value.offset + low, data)
         found = np.ndarray(value.shape, value.dtype, data, -low, value.strides)
         return found if found.flags.c_contiguous else found.copy()
+
+    def lying(self, base: Any, offset: int, operand: Operand) -> np.ndarray:
+        memory, start = base
+        strides = [s * operand.dtype.itemsize for s in operand.strides]
+        return self.read(self.array(memory, operand.shape, operand.dtype, start + offset, strides))
 
     def place(self, value: Any) -> Any:
         """What a program's bases are: (memory, byte offset)."""

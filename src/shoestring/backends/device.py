@@ -8,6 +8,7 @@ offset) stands for bases[base] + offset.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DeviceError, MemoryBudgetError, fail, nearest
 from . import memory_log
+from .launch import Operand
 
 DEVICES: dict[str, Device] = {}
 FACTORIES: dict[str, Callable[[], Device]] = {}
@@ -105,6 +107,16 @@ class Device:
     ) -> Any:
         """An array over memory that is there. offset, strides: bytes."""
         return np.ndarray(tuple(shape), dtype, base, offset, strides)
+
+    def lying(self, base: Any, offset: int, operand: Operand) -> np.ndarray:
+        """A copy of what lies `offset` bytes from a base (see `place`), at the operand's strides."""
+        size = operand.dtype.itemsize
+        steps = [(n - 1) * s * size for n, s in zip(operand.shape, operand.strides, strict=True)]
+        low = sum(s for s in steps if s < 0)
+        span = sum(s for s in steps if s > 0) - low + size
+        raw = (ctypes.c_ubyte * span).from_address(base + offset + low)
+        strides = [s * size for s in operand.strides]
+        return np.ndarray(operand.shape, operand.dtype, raw, -low, strides).copy()
 
     def write(self, target: Any, values: np.ndarray) -> None:
         """Host values into an array of this device."""

@@ -58,8 +58,8 @@ class Draft:
                     self.homes.add(position)
                 elif is_number(node):
                     self.numbers.add(position)
-                if node.layout is not None:
-                    self.strides[position] = tuple(s // node.dtype.itemsize for s in node.layout)
+                if (strides := node.strides) is not None:
+                    self.strides[position] = strides
             else:
                 self._add(
                     node.op,

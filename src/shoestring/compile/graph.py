@@ -56,7 +56,9 @@ class Graph:
             self.index[node] = len(self.nodes)
             self.leaves.append(len(self.nodes))
             self.nodes.append(node)
-            self.signature.append((node.spec, node.state is not None, node.layout, is_number(node)))
+            self.signature.append(
+                (node.spec, node.state is not None, node.strides, is_number(node))
+            )
 
     def _add(self, node: Node) -> None:
         index = self.index

@@ -13,6 +13,8 @@ its own index only: no other view of it among its inputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..backends import Operand
 from ..ir import Output, Spec
 from .draft import Draft, copy_op, reachable
@@ -41,13 +43,13 @@ def place_one(draft: Draft, i: int) -> None:
     elif op.kind == "effect":  # a newer store supersedes it: it moves no data
         look_at(draft, i, ins[0])
     elif op.kind == "check":
-        ensure_contiguous(draft, i)
+        ensure_contiguous(draft, i, range(len(ins)))
         look_at(draft, i, draft.ins[i][0])
         draft.steps.append(i)
     elif op.kind == "view":
         place_view(draft, i)
     else:
-        ensure_contiguous(draft, i, op.dense if op.strided else None)
+        ensure_contiguous(draft, i, [k for k in range(len(ins)) if not op.takes_strides(k)])
         if op.outputs == 1:
             own(draft, i)
         draft.steps.append(i)
@@ -106,10 +108,11 @@ def must_copy(draft: Draft, i: int, root: int) -> bool:
     )
 
 
-def ensure_contiguous(draft: Draft, i: int, which: tuple[int, ...] | None = None) -> None:
-    """which: numbers of the inputs; None: all."""
-    for k, j in enumerate(draft.ins[i]):
-        if (which is None or k in which) and not draft.operand[j].contiguous:
+def ensure_contiguous(draft: Draft, i: int, which: Iterable[int]) -> None:
+    """which: numbers of the inputs."""
+    for k in which:
+        j = draft.ins[i][k]
+        if not draft.operand[j].contiguous:
             draft.ins[i][k] = copied(draft, j, i)
 
 

@@ -61,7 +61,6 @@ class Node:
     value       the realized value, or None
     state       the state whose version this is (a leaf), or which it will become (a store)
     source      where a replay takes a leaf's value from; None: the value itself
-    layout      strides in bytes of a leaf that is not contiguous
     handle      weak reference to the tensor that the user holds, if any
     spent       a backward() went through: its value is not worth keeping
     stale       the name of an overwritten state that this value was computed from
@@ -75,7 +74,6 @@ class Node:
         "handle",
         "inputs",
         "layer",
-        "layout",
         "line",
         "needs_grad",
         "op",
@@ -101,7 +99,7 @@ class Node:
     ) -> None:
         self.op, self.inputs, self.spec, self.needs_grad = op, inputs, spec, needs_grad
         self.value, self.state, self.source = value, state, source
-        self.layout = self.handle = self.stale = self.refused = self.line = None
+        self.handle = self.stale = self.refused = self.line = None
         self.layer = errors.context.layer
         self.spent = False
         self.serial = _serial()
@@ -109,6 +107,15 @@ class Node:
     shape = property(lambda self: self.spec.shape)
     dtype = property(lambda self: self.spec.dtype)
     device = property(lambda self: self.spec.device)
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """In elements, of a known value that is not contiguous; None of one that is. The value
+        itself says so, whatever has made it."""
+        value = self.value
+        if value.flags.c_contiguous:
+            return None
+        return tuple([s // value.dtype.itemsize for s in value.strides])
 
     def __repr__(self) -> str:
         return f"<{self.op.name if self.op else 'leaf'} {self.spec}>"
@@ -120,10 +127,7 @@ def leaf(
     """A node whose value is known. `value` has shape, dtype and strides (in bytes), as a NumPy
     array does; its `device` attribute, or the argument, says where it is."""
     spec = Spec(tuple(value.shape), value.dtype, device or getattr(value, "device", None) or "cpu")
-    node = Node(None, (), spec, needs_grad, value, state, source)
-    if not value.flags.c_contiguous:
-        node.layout = tuple(value.strides)
-    return node
+    return Node(None, (), spec, needs_grad, value, state, source)
 
 
 class Output(Op):

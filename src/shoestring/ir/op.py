@@ -58,9 +58,8 @@ class Op:
                        and y in `gradient`
     cheap_to_recompute recomputing costs about as much as reading the result back
     inplace            the output may take the memory of an input with the same shape and type
-    strided            its kernels read inputs at any strides; otherwise the compiler hands them
-                       contiguous ones
-    dense              numbers of the inputs that must be contiguous although it is strided
+    strided            its kernels promise to read inputs at any strides; without the promise the
+                       compiler hands them contiguous ones (for some inputs alone: takes_strides)
     generated          how its result is computed inside a reader: see compile/generate.py
     program_shape      method: the sizes over which a program runs that reads its inputs, which may
                        then be generated as they are read; None: no program
@@ -86,7 +85,6 @@ class Op:
     cheap_to_recompute: ClassVar[bool]
     inplace: ClassVar[bool] = False
     strided: ClassVar[bool] = False
-    dense: ClassVar[tuple[int, ...]] = ()
     generated: ClassVar[Any] = None
     prologue: Any = None
     finished: Any = None
@@ -157,6 +155,10 @@ class Op:
         """Types of the outputs from those of the inputs; the only place that complains about
         types."""
         return dtypes[0] if self.outputs == 1 else (dtypes[0],) * self.outputs
+
+    def takes_strides(self, k: int) -> bool:
+        """Whether its kernels promise to read input number k at any strides."""
+        return self.strided
 
     def program_shape(self, y: Any) -> Shape | None:
         """y: the specs of its outputs."""

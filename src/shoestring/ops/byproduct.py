@@ -25,12 +25,14 @@ class Byproduct(Op):
     """The results of `maker`, then the sum `end` of its input number `at`. place: of the integer
     that asks the maker's kernel for it."""
 
-    kind, outputs, cheap_to_recompute, strided, cases, gradient = "kernel", 2, False, True, (), None
+    kind, outputs, cheap_to_recompute, cases, gradient = "kernel", 2, False, (), None
 
     def __init__(self, maker: Op, inputs: int, at: int, end: Op, place: int) -> None:
         self.maker, self.at, self.end, self.place = maker, at, end, place
-        self.dense = maker.dense if maker.strided else tuple(range(inputs))  # type: ignore[misc]
         self.name = f"{maker.name}+{end.name}"  # type: ignore[misc]
+
+    def takes_strides(self, k):
+        return self.maker.takes_strides(k)
 
     @classmethod
     def of(

@@ -31,12 +31,14 @@ class Epilogue(Op):
     at      which input of the chain is the maker's result
     """
 
-    kind, cheap_to_recompute, strided, cases, gradient = "kernel", False, True, (), None
+    kind, cheap_to_recompute, cases, gradient = "kernel", False, (), None
 
     def __init__(self, maker: Op, inputs: int, chain: Op, at: int) -> None:
         self.maker, self.inputs, self.chain, self.at = maker, inputs, chain, at
-        self.dense = maker.dense if maker.strided else tuple(range(inputs))  # type: ignore[misc]
         self.name = f"{maker.name}+{chain.name}"  # type: ignore[misc]
+
+    def takes_strides(self, k):
+        return k >= self.inputs or self.maker.takes_strides(k)
 
     @classmethod
     def of(cls, maker: Op, inputs: Sequence[Spec], chain: Op, at: int) -> Epilogue | None:

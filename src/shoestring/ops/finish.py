@@ -31,7 +31,7 @@ class Finished(Op):
     targets  (number of a value of the chain, its shape and type): outputs after the maker's
     """
 
-    cheap_to_recompute, strided, cases, gradient = False, True, (), None
+    cheap_to_recompute, cases, gradient = False, (), None
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class Finished(Op):
         self.chain, self.targets = chain, tuple(targets)
         self.kind = maker.kind  # type: ignore[misc]
         self.outputs = len(self.made) + len(self.targets)  # type: ignore[misc]
-        own = chain.count - len(self.made)
-        self.dense = (*maker.dense, *range(inputs, inputs + own))  # type: ignore[misc]
         self.name = f"{maker.name}+{chain.name}"  # type: ignore[misc]
+
+    def takes_strides(self, k):
+        return k < self.inputs and self.maker.takes_strides(k)
 
     def dtype(self, *dtypes):
         return tuple(spec.dtype for spec in (*self.made, *[spec for _, spec in self.targets]))

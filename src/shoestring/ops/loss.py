@@ -272,7 +272,8 @@ def label_weights(F, labels: Node, weight: Node | None, ignore_index: int) -> No
 class WithGradient(OverClasses):
     """What reads dloss [N, ...] too, at any strides: of a mean or sum it is one number."""
 
-    strided, dense = True, (1, 2, 3, 4)
+    def takes_strides(self, k):
+        return k == 0
 
     def agree_with(self, dloss, logits, labels, weight, smoothing):
         self.agree(logits, labels, weight, smoothing)

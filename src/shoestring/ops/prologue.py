@@ -21,16 +21,18 @@ from ..ir import Cost, Op, Spec
 class Prologue(Op):
     """`reader` with its first input computed by `maker`, from the first `count` inputs.
 
-    made   the spec of the maker's result;  rest: how many other inputs the reader has
+    made   the spec of the maker's result
     """
 
-    kind, cheap_to_recompute, strided, cases, gradient = "kernel", False, True, (), None
+    kind, cheap_to_recompute, cases, gradient = "kernel", False, (), None
 
-    def __init__(self, maker: Op, reader: Op, count: int, made: Spec, rest: int = 0) -> None:
+    def __init__(self, maker: Op, reader: Op, count: int, made: Spec) -> None:
         self.maker, self.reader, self.count, self.made = maker, reader, count, made
         self.name = f"{maker.name}+{reader.name}"  # type: ignore[misc]
         self.outputs = reader.outputs  # type: ignore[misc]
-        self.dense = tuple(range(count, count + rest))  # type: ignore[misc]
+
+    def takes_strides(self, k):
+        return k < self.count or self.reader.takes_strides(k - self.count + 1)
 
     def program_shape(self, y):
         return self.made.shape

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..backends import Operand
 from ..backends.device import Device
 from ..compile import Plan, Step
 from ..compile.plan import launches_of, together
@@ -20,6 +21,7 @@ from ..errors import DataError, ShoestringError, TornStateError, fail
 from ..ir import Spec
 from .arena import arena, arena_bytes
 from .guard import Uninterrupted
+from .inspection import Comparison, Sample, inspect_ranges
 from .session import session
 from .usage import Meter
 
@@ -42,27 +44,43 @@ def looked_at(op: Any, array: Any) -> Any:
     return array.view(*op.view(array.shape, tuple(s // size for s in array.strides)))
 
 
+def whole(operand: Operand, offset: int, shape: tuple[int, ...]) -> bool:
+    """Whether an operand is all of a contiguous array of this shape, element for element."""
+    return offset == 0 and operand.shape == shape and operand.contiguous
+
+
 class Segment:
     """Consecutive steps of one kind: kernels of the device as one program, or references one by
     one."""
 
     def __init__(self, steps: list[Step], device: Device) -> None:
         self.steps, self.native = steps, steps[0].kernels is not None
+        self.device = device
         if self.native:
-            launches = [launch for some in together(steps) for launch in launches_of(some)]
-            self.entries = [kernel.entry for kernel, _ in launches]
-            self.program = device.program(launches)
+            self.launches = [(some, launches_of(some)) for some in together(steps)]
+            self.program = device.program([x for _, found in self.launches for x in found])
 
     def run(self, memory: Memory) -> None:
-        if self.native and session.recorder is None:
+        if self.native and session.recorder is None and not session.check:
             self.program.run(memory.bases())
         elif self.native:
-            for k, entry in enumerate(self.entries):
-                self.program.run_range(memory.bases(), k, k + 1)
-                session.recorder.append(entry)
+            self.run_watched(memory.bases())
         else:
             for step in self.steps:
                 self.run_reference(step, memory)
+
+    def run_watched(self, bases: list[Any]) -> None:
+        """Launch by launch: recorded, and some compared with references."""
+        end = 0
+        for steps, launches in self.launches:
+            first, end = end, end + len(launches)
+            compared = session.check and Sample.takes(steps)
+            comparison = Comparison(steps, self.device, bases) if compared else None
+            self.program.run_range(bases, first, end)
+            if comparison is not None:
+                comparison.finish()
+            if session.recorder is not None:
+                session.recorder.extend([kernel.entry for kernel, _ in launches])
 
     def run_reference(self, step: Step, memory: Memory) -> None:
         inputs = [memory.read(i) for i in step.ins]
@@ -151,7 +169,7 @@ class Memory:
         """The value of an asked position: the buffer itself, or a view of it."""
         root, operand, offset = self.plan.values[i]
         array = self.arrays[root] if root in self.arrays else self.array(root)
-        if offset == 0 and array.shape == operand.shape and root in self.external:
+        if root in self.external and whole(operand, offset, array.shape):
             return array
         if root in self.external:
             size = array.dtype.itemsize
@@ -193,6 +211,8 @@ class Executable:
         self.meter.start(values, arena_bytes(self.device.name))
         memory = Memory(self.plan, self.device, values)
         self.meter.ready(memory.arena, arena_bytes(self.device.name))
+        if session.check:
+            inspect_ranges(self.plan, memory.arena, values, list(memory.external.values()))
         for segment in self.before:
             segment.run(memory)
         if self.checks:

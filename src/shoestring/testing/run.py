@@ -58,7 +58,7 @@ def run_launch(
     """
     device = open_device(device) if isinstance(device, str) else device
     inputs = [
-        a if op.strided and k not in op.dense else np.ascontiguousarray(a).reshape(a.shape)
+        a if op.takes_strides(k) else np.ascontiguousarray(a).reshape(a.shape)
         for k, a in enumerate(arrays)
     ]
     shapes, dtypes = op.shape(*[a.shape for a in inputs]), op.dtype(*[a.dtype for a in inputs])

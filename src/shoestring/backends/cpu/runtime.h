@@ -58,8 +58,9 @@ std::size_t find(
 const Kernel* current();       // kernels by number, for the instruction set in use
 
 // ---- program.cpp
-// A buffer is (base, byte offset): bases[base] + offset at run time.
-using Place = std::pair<std::size_t, std::size_t>;
+// A buffer is (base, byte offset): bases[base] + offset at run time. The base of an input is its
+// first element, which a reversed one reaches backwards from: its views may have offsets below 0.
+using Place = std::pair<std::size_t, std::int64_t>;
 // Entry name, buffers, integers, reals: see Kernel in backends/launch.py.
 using Launch =
     std::tuple<std::string, std::vector<Place>, std::vector<std::int64_t>, std::vector<double>>;
