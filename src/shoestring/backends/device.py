@@ -109,7 +109,7 @@ class Device:
         return np.ndarray(tuple(shape), dtype, base, offset, strides)
 
     def lying(self, base: Any, offset: int, operand: Operand) -> np.ndarray:
-        """A copy of what lies `offset` bytes from a base (see `place`), at the operand's strides."""
+        """A copy of what lies `offset` bytes from a base (see `place`), at these strides."""
         size = operand.dtype.itemsize
         steps = [(n - 1) * s * size for n, s in zip(operand.shape, operand.strides, strict=True)]
         low = sum(s for s in steps if s < 0)
