@@ -98,6 +98,10 @@ class ArgumentError(ShoestringError, ValueError):
     """An argument is outside what a function accepts."""
 
 
+class NumberOverflowError(ArgumentError, OverflowError):
+    """A number does not fit the element type that it meets."""
+
+
 class OutOfRange(ArgumentError, IndexError):
     """An index is outside its axis."""
 

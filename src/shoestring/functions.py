@@ -7,7 +7,6 @@ cross_entropy ...) stands beside its layer in nn/.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +17,9 @@ from .autodiff import gradients
 from .backends.device import device as open_device
 from .errors import fail
 from .ir import F, Node
+from .operands import as_data
 from .runtime import default_device
-from .tensor import Tensor, as_data, node_of, wrap
+from .tensor import Tensor, node_of, nodes_of, wrap
 from .variable import Variable, tensor
 
 
@@ -115,9 +115,7 @@ def bernoulli(*shape: Any, p: float = 0.5, device: str | None = None) -> Tensor:
 # ---- elementwise ---------------------------------------------------------------------------------
 def elementwise(name: str, doc: str) -> Callable[..., Tensor]:
     def apply(x: Any, *others: Any) -> Tensor:
-        tensors = [t for t in (x, *others) if isinstance(t, Tensor)]
-        like = tensors[0] if tensors else None
-        return wrap(getattr(F, name)(*[node_of(t, like) for t in (x, *others)]))
+        return wrap(getattr(F, name)(*nodes_of(x, *others)))
 
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = doc
@@ -142,15 +140,12 @@ minimum = elementwise(
 def where(condition: Any, a: Any, b: Any) -> Tensor:
     """a where `condition` holds, b elsewhere, with broadcasting. The side not taken gets gradient
     0, never NaN."""
-    like = next(
-        (t for t in (a, b) if isinstance(t, Tensor)),
-        condition if isinstance(condition, Tensor) else None,
-    )
-    return wrap(F.where(node_of(condition, like), node_of(a, like), node_of(b, like)))
+    near = next((t for t in (condition, a, b) if isinstance(t, Tensor)), None)
+    return wrap(F.where(node_of(condition, near), *nodes_of(a, b, near=near)))
 
 
-def clip(x: Tensor, minimum: Any = -math.inf, maximum: Any = math.inf) -> Tensor:
-    """Values below `minimum` become it, values above `maximum` become that."""
+def clip(x: Tensor, minimum: Any = None, maximum: Any = None) -> Tensor:
+    """Values below `minimum` become it, values above `maximum` become that; None: no bound."""
     return x.clip(minimum, maximum)
 
 

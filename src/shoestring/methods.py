@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from . import runtime
 from .errors import fail
-from .ir import F, Node, float32
+from .ir import KIND_ORDER, LIMITS, F, Node, float32, promote
+from .operands import named_dtype, number_node
 
 Axis = int | tuple[int, ...] | None
 
@@ -31,8 +33,53 @@ class Methods:
 
     def _wrap(self, node: Node) -> Any: ...
     def _node(self, x: Any) -> Node: ...
+    def _nodes(self, *xs: Any) -> list[Node]: ...
+    def _compared(self, x: Any, comparison: str) -> Node: ...
     def _view(self, name: str, **attributes: Any) -> Any: ...
     def rebind(self, node: Node) -> Any: ...
+
+    def _compare(self, name: str, other: Any) -> Any:
+        return self._wrap(getattr(F, name)(self.node, self._compared(other, name)))
+
+    def _become(self, node: Node) -> Any:
+        """This handle with the result of `x += y` or its like; it keeps its shape and type."""
+        if node.spec is not self.spec:
+            if node.shape != self.shape:
+                fail(
+                    "shape/inplace.shape",
+                    f"the result is {list(node.shape)} and cannot take the place of x",
+                    tensors={"x": self.spec, "result": node.spec},
+                    hint="x = x + y instead of x += y",
+                )
+            if KIND_ORDER[node.dtype.kind] > KIND_ORDER[self.dtype.kind]:
+                fail(
+                    "type/inplace.dtype",
+                    f"the result is {node.dtype} and cannot take the place of {self.dtype}",
+                    tensors={"x": self.spec, "result": node.spec},
+                    hint="x = x + y instead of x += y",
+                )
+            node = F.cast(node, to=self.dtype.name)
+        return self.rebind(node)
+
+    def _divided(self, other: Any) -> Node:
+        """An operand of a division, which integers enter as floats: uint8 / 1000 is no overflow."""
+        whole = self.dtype.kind != "f" and isinstance(other, int)
+        return number_node(other, float32, self.node.device) if whole else self._node(other)
+
+    def __pow__(self, exponent: Any) -> Any:
+        """x^exponent. Integers to a negative power that is a tensor: 0, but for 1 and -1."""
+        if isinstance(exponent, (int, np.integer)) and exponent < 0 and self.dtype.kind != "f":
+            fail(
+                "value/pow.negative",
+                f"integers have no power {exponent} among the integers",
+                op="pow",
+                tensors={"x": self.spec},
+                hint=f'x.astype("float32") ** {exponent}',
+            )
+        return self._wrap(F.pow(self.node, self._node(exponent)))
+
+    def _number(self, value: Any, dtype: np.dtype) -> Node:
+        return runtime.scalar(value, dtype, device=self.node.device)
 
     # fmt: off
     # ---- arithmetic ---
@@ -42,9 +89,8 @@ class Methods:
     def __rsub__(self, other): return self._wrap(F.sub(self._node(other), self.node))
     def __mul__(self, other): return self._wrap(F.mul(self.node, self._node(other)))
     def __rmul__(self, other): return self._wrap(F.mul(self._node(other), self.node))
-    def __truediv__(self, other): return self._wrap(F.div(self.node, self._node(other)))
-    def __rtruediv__(self, other): return self._wrap(F.div(self._node(other), self.node))
-    def __pow__(self, other): return self._wrap(F.pow(self.node, self._node(other)))
+    def __truediv__(self, other): return self._wrap(F.div(self.node, self._divided(other)))
+    def __rtruediv__(self, other): return self._wrap(F.div(self._divided(other), self.node))
     def __rpow__(self, other): return self._wrap(F.pow(self._node(other), self.node))
     def __neg__(self): return self._wrap(F.neg(self.node))
     def __abs__(self): return self._wrap(F.abs(self.node))
@@ -52,17 +98,18 @@ class Methods:
     def __and__(self, other): return self._wrap(F.logical_and(self.node, self._node(other)))
     def __or__(self, other): return self._wrap(F.logical_or(self.node, self._node(other)))
 
-    def __iadd__(self, other): return self.rebind(F.add(self.node, self._node(other)))
-    def __isub__(self, other): return self.rebind(F.sub(self.node, self._node(other)))
-    def __imul__(self, other): return self.rebind(F.mul(self.node, self._node(other)))
-    def __itruediv__(self, other): return self.rebind(F.div(self.node, self._node(other)))
+    def __iadd__(self, other): return self._become(F.add(self.node, self._node(other)))
+    def __isub__(self, other): return self._become(F.sub(self.node, self._node(other)))
+    def __imul__(self, other): return self._become(F.mul(self.node, self._node(other)))
+    def __itruediv__(self, other): return self._become(F.div(self.node, self._divided(other)))
+    def __ipow__(self, other): return self._become((self**other).node)
 
-    def __eq__(self, other): return self._wrap(F.equal(self.node, self._node(other)))
-    def __ne__(self, other): return self._wrap(F.not_equal(self.node, self._node(other)))
-    def __lt__(self, other): return self._wrap(F.less(self.node, self._node(other)))
-    def __le__(self, other): return self._wrap(F.less_equal(self.node, self._node(other)))
-    def __gt__(self, other): return self._wrap(F.greater(self.node, self._node(other)))
-    def __ge__(self, other): return self._wrap(F.greater_equal(self.node, self._node(other)))
+    def __eq__(self, other): return self._compare("equal", other)
+    def __ne__(self, other): return self._compare("not_equal", other)
+    def __lt__(self, other): return self._compare("less", other)
+    def __le__(self, other): return self._compare("less_equal", other)
+    def __gt__(self, other): return self._compare("greater", other)
+    def __ge__(self, other): return self._compare("greater_equal", other)
     __hash__ = object.__hash__
 
     def exp(self): return self._wrap(F.exp(self.node))
@@ -73,16 +120,24 @@ class Methods:
     def sigmoid(self): return self._wrap(F.sigmoid(self.node))
     def relu(self): return self._wrap(F.relu(self.node))
 
-    def clip(self, minimum: Any = -math.inf, maximum: Any = math.inf):
-        """Values below `minimum` become it, values above `maximum` become that."""
-        return self._wrap(F.clip(self.node, self._node(minimum), self._node(maximum)))
+    def clip(self, minimum: Any = None, maximum: Any = None):
+        """Values below `minimum` become it, values above `maximum` become that; None: no bound."""
+        given = [bound for bound in (minimum, maximum) if bound is not None]
+        nodes = self._nodes(self, *given)
+        dtype = promote(*[node.dtype for node in nodes])
+        infinite = dtype.kind == "f"
+        least, most = (-math.inf, math.inf) if infinite else LIMITS.get(dtype, (False, True))
+        low = self._number(least, dtype) if minimum is None else nodes[1]
+        high = self._number(most, dtype) if maximum is None else nodes[-1]
+        return self._wrap(F.clip(self.node, low, high))
 
     clamp = clip
 
     # ---- types -----------------------------------------------------------------------------------
     def astype(self, dtype: Any):
-        """The values as another type: float32, int64, int32, uint8 or bool."""
-        dtype = np.dtype(dtype)
+        """The values as another type: float32, int64, int32, uint8 or bool. Floats are cut towards
+        0; what an integer type cannot hold wraps around."""
+        dtype = named_dtype(dtype, self.device, "astype")
         return self if dtype == self.dtype else self._wrap(F.cast(self.node, to=dtype.name))
 
     def float(self): return self.astype(float32)

@@ -19,11 +19,12 @@ from .autodiff import gradients
 from .backends.device import device as open_device
 from .errors import fail
 from .indexing import getitem, setitem
-from .ir import DTYPES, F, Node, Spec, float32, float64, leaf
+from .ir import F, Node, Spec, float32, float64, leaf, promote
 from .methods import Methods
+from .operands import as_data, bound, data_node, number_node
 from .runtime import HANDLES, default_device, session
 
-TYPE_NAMES = {d.name for d in DTYPES}
+NUMBERS = (int, float, np.integer, np.floating)
 
 
 class Tensor(Methods):
@@ -252,11 +253,9 @@ class Tensor(Methods):
         Moving to another device computes the value; no gradient flows through it."""
         if isinstance(target, Tensor):
             return self.to(target.device).to(target.dtype)
-        if isinstance(target, str) and target not in TYPE_NAMES:
+        if isinstance(target, str) and not is_type_name(target):
             target = open_device(target).name  # complains if there is no such device
-            return (
-                self if target == self.device else wrap(data_node(self.numpy(), self.dtype, target))
-            )
+            return self if target == self.device else wrap(data_node(self.numpy(), None, target))
         return self.astype(target)
 
     def to_device(self, index: int) -> Tensor:
@@ -288,10 +287,25 @@ class Tensor(Methods):
     def _node(self, x: Any) -> Node:
         return node_of(x, self)
 
+    def _nodes(self, *xs: Any) -> list[Node]:
+        return nodes_of(*xs)
+
+    def _compared(self, x: Any, comparison: str) -> Node:
+        if self.dtype.kind != "f" and isinstance(x, NUMBERS):
+            x = bound(x, comparison, self.dtype)
+        return node_of(x, self)
+
     def _view(self, name: str, **attributes: Any) -> Tensor:
         return wrap_view(self, name, attributes)
 
     __hash__ = object.__hash__
+
+
+def is_type_name(name: str) -> bool:
+    try:
+        return bool(np.dtype(name))
+    except TypeError:
+        return False
 
 
 def attach(handle: Tensor, node: Node) -> None:
@@ -327,54 +341,14 @@ def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
 
 
 def node_of(x: Any, like: Any = None) -> Node:
-    """The node of a tensor, or of a number or array that meets one: a Python number takes the type
-    of `like`."""
+    """The node of a tensor, or of a number or array that meets `like`: a Python number is weak, see
+    docs/types.md."""
     if isinstance(x, Tensor):
         return x.node
-    device = like.device if like is not None else default_device()
-    if isinstance(x, (bool, int, float, np.generic)):
-        dtype = np.dtype(type(x)) if like is None or isinstance(x, np.generic) else like.dtype
-        if (isinstance(x, float) and dtype.kind != "f") or (
-            dtype == float64 and (like is None or like.dtype != float64)
-        ):
-            dtype = float32
-        return runtime.scalar(x, dtype, device=device)
-    return data_node(x, None, device)
-
-
-def as_data(data: Any, dtype: Any, device: str) -> np.ndarray:
-    """NumPy array of an allowed type: float64 becomes float32 where the device does not compute in
-    it."""
-    try:
-        array = np.asarray(data, None if dtype is None else np.dtype(dtype))
-    except (TypeError, ValueError) as problem:
-        fail(
-            "type/tensor.data",
-            f"this is not an array of numbers: {problem}",
-            op="tensor",
-            tensors={},
-            source=problem,
-            hint="ss.tensor([[1, 2], [3, 4]])",
-        )
-    if array.dtype.kind == "f" and (
-        array.dtype.itemsize < 4
-        or array.dtype.itemsize > 8
-        or dtype is None
-        or array.dtype.name not in open_device(device).floats
-    ):
-        array = array.astype(float32, copy=False)
-    elif array.dtype.name in ("int8", "int16", "uint16", "uint32", "uint64"):
-        array = array.astype("int64" if array.dtype.itemsize > 2 else "int32")
-    if array.dtype not in DTYPES:
-        fail(
-            "type/tensor.dtype",
-            f"there is no tensor of type {array.dtype}",
-            op="tensor",
-            tensors={},
-            expected=f"one of {', '.join(d.name for d in DTYPES)}, got {array.dtype}",
-            hint='data.astype("float32")',
-        )
-    return array
+    device, dtype = (like.device, like.dtype) if like is not None else (default_device(), None)
+    if isinstance(x, (int, float, np.generic)):
+        return number_node(x, dtype, device)
+    return data_node(x, None, device, float64 if dtype == float64 else float32)
 
 
 def restored(value: np.ndarray, device: str) -> Tensor:
@@ -382,10 +356,18 @@ def restored(value: np.ndarray, device: str) -> Tensor:
     return wrap(data_node(value, value.dtype, device))
 
 
-def data_node(data: Any, dtype: Any, device: str) -> Node:
-    """A leaf with a copy of `data` on `device`."""
-    there = open_device(device)
-    return leaf(there.upload(as_data(data, dtype, device)), device=there.name)
+def nodes_of(*xs: Any, near: Any = None) -> list[Node]:
+    """The nodes of operands that meet all at once. near: a tensor on their device, of any type."""
+    near = next((x for x in xs if isinstance(x, Tensor)), near)
+    device = near.device if near is not None else default_device()
+    found = {}
+    for k, x in enumerate(xs):
+        if isinstance(x, np.generic) or not isinstance(x, (int, float)):
+            found[k] = node_of(x, near)
+    if not found:
+        return [number_node(x, None, device) for x in xs]
+    common = promote(*[node.dtype for node in found.values()])
+    return [found[k] if k in found else number_node(x, common, device) for k, x in enumerate(xs)]
 
 
 __all__ = [
@@ -394,6 +376,7 @@ __all__ = [
     "attach",
     "data_node",
     "node_of",
+    "nodes_of",
     "wrap",
     "wrap_view",
 ]

@@ -16,8 +16,9 @@ from . import runtime
 from .backends.device import device as open_device
 from .errors import fail
 from .ir import F, Node, Spec, leaf
+from .operands import as_data, data_node
 from .runtime import State, default_device, session
-from .tensor import Tensor, as_data, data_node, node_of, wrap
+from .tensor import Tensor, node_of, wrap
 
 
 class Variable(Tensor):
@@ -41,8 +42,7 @@ class Variable(Tensor):
     ) -> None:
         device = device or (value.device if isinstance(value, Tensor) else default_device())
         device = open_device(device).name
-        value = value.numpy() if isinstance(value, Tensor) else value
-        array = as_data(value, dtype, device)
+        array = as_data(*plain(value, dtype, device), device)
         home = open_device(device).upload(array, name)
         kind = "parameters" if isinstance(self, Parameter) else ""  # also while it is frozen
         self.state = State(name, home, requires_grad, device, kind)
@@ -179,6 +179,13 @@ def restored(kind: type[Variable], state: State, attributes: dict[str, Any]) -> 
     return handle
 
 
+def plain(data: Any, dtype: Any, device: str) -> tuple[Any, Any]:
+    """Data and type asked for; a tensor's values keep their type where they stay on its device."""
+    if not isinstance(data, Tensor):
+        return data, dtype
+    return data.numpy(), data.dtype if dtype is None and device == data.device else dtype
+
+
 def tensor(
     data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
@@ -190,9 +197,8 @@ def tensor(
     device         "cpu", "reference"; default: ss.default_device()
     requires_grad  backward() will add to its `grad`; such a tensor is a Variable
     """
-    if isinstance(data, Tensor):
-        device, data = device or data.device, data.numpy()
-    device = device or default_device()
+    device = device or (data.device if isinstance(data, Tensor) else default_device())
+    data, dtype = plain(data, dtype, device)
     if requires_grad:
         variable = Variable(data, "tensor", True, device, dtype)
         if variable.dtype.kind != "f":

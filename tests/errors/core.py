@@ -219,6 +219,30 @@ TRIGGERS = {
         lambda: copy.deepcopy(parameter() * 2),
         ["gradients would stop there", "copy.deepcopy(x.detach())"],
     ),
+    "shape/inplace.shape": (
+        lambda: t(3).__iadd__(t(2, 3)),
+        ["the result is [2, 3]", "x = x + y"],
+    ),
+    "type/inplace.dtype": (
+        lambda: ss.tensor([1]).__imul__(2.5),
+        ["the result is float32 and cannot take the place of int64", "x = x + y"],
+    ),
+    "type/dtype.unknown": (
+        lambda: ss.tensor([1], dtype="flaot32"),
+        ["no tensor of type flaot32", "one of float32", 'dtype="float32"'],
+    ),
+    "type/dtype.device": (
+        lambda: ss.tensor([1.0], dtype="float64", device="cpu"),
+        ["cpu has no float64", "reference computes in float64", 'device="reference"'],
+    ),
+    "value/number.range": (
+        lambda: ss.tensor([1], dtype="uint8") + 300,
+        ["300 does not fit uint8", "from 0 to 255", 'x.astype("int64")'],
+    ),
+    "value/pow.negative": (
+        lambda: ss.tensor([2]) ** -1,
+        ["no power -1 among the integers", 'x.astype("float32") ** -1'],
+    ),
     "type/op.devices": (
         lambda: F.matmul(x(2, 2), x(2, 2, on="reference")),
         ["cpu, reference", "x.to('cpu')"],

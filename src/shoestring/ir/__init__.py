@@ -2,7 +2,20 @@
 memory."""
 
 from .cases import Case
-from .dtypes import DTYPES, bool_, float32, float64, int32, int64, promote, promote_float, uint8
+from .dtypes import (
+    DTYPES,
+    KIND_ORDER,
+    LIMITS,
+    bool_,
+    float32,
+    float64,
+    int32,
+    int64,
+    promote,
+    promote_float,
+    uint8,
+    weak,
+)
 from .node import (
     OUTPUTS,
     F,
@@ -22,6 +35,8 @@ from .op import KINDS, MEAN, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batc
 __all__ = [
     "DTYPES",
     "KINDS",
+    "KIND_ORDER",
+    "LIMITS",
     "MEAN",
     "MIXED",
     "OPS",
@@ -52,4 +67,5 @@ __all__ = [
     "rebuilt",
     "serving",
     "uint8",
+    "weak",
 ]

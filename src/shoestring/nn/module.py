@@ -22,7 +22,8 @@ import numpy as np
 
 from .. import runtime
 from ..errors import context, fail
-from ..tensor import Tensor, data_node
+from ..operands import data_node
+from ..tensor import Tensor
 from ..variable import Parameter, Variable
 
 

@@ -37,6 +37,14 @@ def smaller(a, b):
     return np.where((a < b) | np.isnan(a), a, b)
 
 
+def power(a, b):
+    """a^b. Integers: 0 for a negative b, but for a = 1 and -1, as in PyTorch."""
+    if a.dtype.kind not in "iu":
+        return np.power(a, b)
+    unit = np.where(np.abs(a) == 1, np.where(b % 2 == 0, 1, a), 0)
+    return np.where(b < 0, unit, np.power(a, np.maximum(b, 0)))
+
+
 def rectified(x):
     return np.where((x > 0) | np.isnan(x), x, 0)
 
@@ -123,7 +131,7 @@ row("rsqrt", "x", "y = x^(-1/2)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)",
     "dy/dx = -x^(-3/2)/2 = -y^3/2",
     lambda F, dy, y, x: F.absorb(dy, F.affine(F.mul(F.mul(y, y), y), scale=-0.5)),
     types=FLOAT, domains="positive")
-row("pow", "a b", "y = a^b", np.power, "power(a, b)",
+row("pow", "a b", "y = a^b", power, "power(a, b)",
     "dy/da = b a^(b-1), 0 where b = 0; dy/db = y ln a, 0 where a = 0 and b >= 0: its limit",
     lambda F, dy, y, a, b: F.absorb(dy, F.absorb(b, F.pow(a, F.affine(b, shift=-1.0)))),
     lambda F, dy, y, a, b: F.absorb(dy, F.absorb(
