@@ -20,7 +20,6 @@ TRIGGERS = {
         lambda: list(ss.DataLoader(Growing(), 2)),
         ["samples 0 and 1 have different shapes", "[1] as in the first, got [2]", "pad"],
     ),
-    "type/gradients.parameter": (lambda: ss.check_nan_gradients([3]), ["got int"]),
     "type/parameters.thing": (lambda: ss.parameters(5), ["no parameters in a int"]),
     "type/save.value": (
         lambda: ss.save({"a": {"b": 1}}, tempfile.mkdtemp() + "/w.npz"),

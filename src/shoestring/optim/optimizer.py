@@ -22,8 +22,14 @@ from .. import runtime
 from ..backends.device import device as open_device
 from ..errors import fail
 from ..ir import F, Node
-from ..runtime import State
+from ..runtime import State, Uninterrupted
 from ..variable import Parameter, Variable
+from .arguments import checked, is_flag, parameter_list, plain
+from .saved import fitting
+
+NOT_NEGATIVE = (lambda v: v >= 0, "not below 0")
+POSITIVE = (lambda v: v > 0, "above 0, also in float32")
+BETA = (lambda v: 0 <= v < 1, "in [0, 1), also in float32")
 
 
 class Shared:
@@ -43,6 +49,11 @@ class Shared:
         return self.once((name, device), lambda: runtime.scalar(read(), source=read, device=device))
 
 
+def value_of(state: State) -> np.ndarray:
+    """A snapshot of a state of which nothing is pending."""
+    return np.array(open_device(state.node.device).read(state.home))
+
+
 class Clock:
     """beta1^t and beta2^t, t the steps since a parameter's first gradient. Those that had it in the
     same step share one; it ticks at every step."""
@@ -53,7 +64,7 @@ class Clock:
     def on(self, device: str) -> tuple[State, State]:
         if device not in self.powers:
             known = next(iter(self.powers.values()), None)
-            values = self.values if known is None else [s.home for s in known]
+            values = self.values if known is None else [value_of(s) for s in known]
             self.powers[device] = tuple(
                 State(
                     name,
@@ -66,74 +77,64 @@ class Clock:
         return self.powers[device]
 
     def read(self) -> tuple[float, float]:
-        return tuple(float(s.home) for s in next(iter(self.powers.values())))
+        return tuple(float(value_of(s)) for s in next(iter(self.powers.values())))
 
 
 class Optimizer:
     """Base: the parameters, the learning rate, and named slots per parameter (momentum ...)."""
 
     slots: tuple[str, ...] = ()
+    ranges: dict[str, tuple[Callable[[float], bool], str]] = {"lr": NOT_NEGATIVE}
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
         name = type(self).__name__
-        if isinstance(parameters, Variable):
-            parameters = [parameters]  # pyright: ignore
-        if not isinstance(parameters, Iterable):
-            fail(
-                "type/optimizer.parameters",
-                f"needs a list of parameters, got {type(parameters).__name__}",
-                op=name,
-                tensors={},
-                hint=f"ss.{name}(model.parameters(), lr={lr})",
-            )
-        found = {id(p.state): p for p in parameters if self.accepts(p)}
-        if not found:
+        hint = f"ss.{name}(model.parameters(), lr={lr})"
+        self.parameters = parameter_list(parameters, name, hint)
+        if not self.parameters:
             fail(
                 "value/optimizer.empty",
                 "there are no parameters to train",
                 op=name,
                 tensors={},
-                cause="the model has none, or an iterator had been used up",
-                hint=f"ss.{name}(model.parameters(), lr={lr})",
+                cause="the model has none, or it was asked before its layers were made",
+                hint=hint,
             )
-        self.check("lr", lr, lr >= 0, "not below 0")
-        self.parameters, self.lr = list(found.values()), lr
+        for p in self.parameters:
+            self.accept(p, hint)
+        self.lr = lr
         self.state: list[dict[str, State]] = [{} for _ in self.parameters]
 
-    def accepts(self, p: Any) -> bool:
-        frozen = isinstance(p, Parameter)  # may take gradients later
-        if not isinstance(p, Variable) or not (p.requires_grad or frozen):
-            fail(
-                "type/optimizer.parameter",
-                f"an optimiser trains Parameters, got {type(p).__name__}",
-                op=type(self).__name__,
-                tensors={},
-                hint="model.parameters(), or ss.parameters(thing)",
-            )
-        return True
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.ranges:
+            value = checked(type(self).__name__, name, value, *self.ranges[name])
+        super().__setattr__(name, value)
 
-    def check(self, name: str, value: Any, holds: bool, what: str) -> None:
-        if not holds:
+    def accept(self, p: Variable, hint: str) -> None:
+        frozen = isinstance(p, Parameter)  # may take gradients later
+        if not (p.requires_grad or frozen) or p.dtype.kind != "f":
             fail(
-                "value/optimizer.number",
-                f"{name} must be {what}, got {value}",
+                "type/optimizer.trains",
+                f"{p.name} has no gradient to be trained with",
                 op=type(self).__name__,
-                tensors={},
-                hint=f"{name}={0.1 if name == 'lr' else 0.9}",
+                tensors={p.name: p.spec},
+                expected="Parameters, or float variables with requires_grad",
+                hint=hint,
             )
 
     def slot(self, k: int, name: str) -> State:
         """Slot `name` of parameter k: zeros at first, and on the parameter's device."""
         p, slots = self.parameters[k].state, self.state[k]
-        device = p.node.device
-        if name not in slots or slots[name].node.device != device:
-            old = slots.get(name)
+        old = slots.get(name)
+        if old is None or old.node.device != p.node.device:
             zeros = np.broadcast_to(np.zeros((), p.node.dtype), p.node.shape)
-            value = zeros if old is None else np.array(old.home)
-            what = f"{name} of {p.name}"
-            home = open_device(device).upload(value, what)
-            slots[name] = State(what, home, device=device, kind="optimizer state")
+            slots[name] = self.new_slot(k, name, zeros if old is None else value_of(old))
         return slots[name]
+
+    def new_slot(self, k: int, name: str, value: np.ndarray) -> State:
+        p = self.parameters[k].state
+        what, device = f"{name} of {p.name}", p.node.device
+        home = open_device(device).upload(value, what)
+        return State(what, home, device=device, kind="optimizer state")
 
     def step(self) -> None:
         """Give every parameter that has a gradient its next version."""
@@ -161,15 +162,20 @@ class Optimizer:
                 p.state.grad.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """Snapshot: the numbers, and the slots of each parameter by position."""
+        """Snapshot: the numbers, and the slots of each parameter by position. Plain Python and
+        NumPy, which pickle can write."""
         runtime.flush()
-        numbers = {n: v for n, v in vars(self).items() if isinstance(v, (int, float, bool))}
         return {
             "kind": type(self).__name__,
-            "numbers": numbers,
-            "slots": [{n: s.home.copy() for n, s in slots.items()} for slots in self.state],
+            "numbers": self.numbers(),
+            "slots": [{n: value_of(s) for n, s in slots.items()} for slots in self.state],
             "clocks": self.read_clocks(),
         }
+
+    def numbers(self) -> dict[str, int | float | bool]:
+        """All attributes that are numbers, as Python's."""
+        found = {n: bool(v) if is_flag(v) else plain(v) for n, v in vars(self).items()}
+        return {n: v for n, v in found.items() if v is not None}
 
     def read_clocks(self) -> dict[int, tuple[float, float]]:
         """{parameter's position: its clock}, for optimisers that count steps."""
@@ -179,45 +185,21 @@ class Optimizer:
         """What read_clocks() gave."""
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken, with the same parameters in the same order. If
-        something does not fit, nothing changes."""
-        name = type(self).__name__
-        if saved.get("kind") != name:
-            self.refuse(f"this was saved from {saved.get('kind')}, not from {name}")
-        if len(saved["slots"]) != len(self.parameters):
-            self.refuse(
-                f"{len(saved['slots'])} parameters were saved, this optimiser has "
-                f"{len(self.parameters)}"
-            )
-        for p, slots in zip(self.parameters, saved["slots"], strict=True):
-            for slot, value in slots.items():
-                if tuple(value.shape) != p.shape:
-                    fail(
-                        "shape/optimizer.load",
-                        f"slot {slot} of {p.name} is {list(value.shape)}, the parameter "
-                        f"{list(p.shape)}",
-                        op="load_state_dict",
-                        tensors={},
-                        hint="build it from the same model",
-                    )
+        """Go on where state_dict() was taken, with the same parameters in the same order. The saved
+        numbers replace those that it was built with. If something does not fit, nothing changes."""
+        slots, numbers, clocks = fitting(self, saved)
         runtime.flush()  # a step still pending must not overwrite what is loaded
-        runtime.session.structure += 1  # nor may compiled steps go on with the old slots
-        self.state = [{} for _ in self.parameters]
-        for k, slots in enumerate(saved["slots"]):
-            for slot, value in slots.items():
-                state = self.slot(k, slot)
-                open_device(state.node.device).write(state.home, value)
-        self.set_clocks(saved["clocks"])
-        vars(self).update(saved["numbers"])
-
-    def refuse(self, what: str) -> None:
-        fail(
-            "value/optimizer.load",
-            what,
-            op="load_state_dict",
-            tensors={},
-            hint="build it from the same model, as it was when it was saved",
-        )
+        state = [
+            {name: self.new_slot(k, name, value) for name, value in values.items()}
+            for k, values in enumerate(slots)
+        ]
+        with Uninterrupted() as guard:
+            guard.hold()
+            runtime.session.structure += 1  # compiled steps must not go on with the old slots
+            self.state = state
+            self.set_clocks(clocks)
+            for name, value in numbers.items():
+                setattr(self, name, value)
 
 
 class SGD(Optimizer):
@@ -229,6 +211,13 @@ class SGD(Optimizer):
     weight_decay  L2: weight_decay * p is added to the gradient
     """
 
+    slots = ("momentum",)
+    ranges = {
+        **Optimizer.ranges,
+        "momentum": (lambda v: 0 <= v <= 1, "in [0, 1]"),
+        "weight_decay": NOT_NEGATIVE,
+    }
+
     def __init__(
         self,
         parameters: Iterable[Parameter],
@@ -238,9 +227,16 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr)
-        self.check("momentum", momentum, 0 <= momentum <= 1, "in [0, 1]")
-        self.check("weight_decay", weight_decay, weight_decay >= 0, "not below 0")
-        if nesterov and not momentum:
+        self.momentum, self.weight_decay = momentum, weight_decay
+        if not is_flag(nesterov):
+            fail(
+                "type/sgd.nesterov",
+                f"nesterov is True or False, got {nesterov!r}",
+                op="SGD",
+                tensors={},
+                hint="momentum=0.9, nesterov=True",
+            )
+        if nesterov and not self.momentum:
             fail(
                 "value/sgd.nesterov",
                 "Nesterov needs a momentum",
@@ -248,7 +244,7 @@ class SGD(Optimizer):
                 tensors={},
                 hint="momentum=0.9, nesterov=True",
             )
-        self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+        self.nesterov = bool(nesterov)
 
     def update(self, k, p, g, number):
         device = p.node.device
@@ -273,6 +269,14 @@ class Adam(Optimizer):
     """
 
     decoupled = False
+    slots = ("mean", "square")
+    ranges = {
+        **Optimizer.ranges,
+        "beta1": BETA,
+        "beta2": BETA,
+        "eps": POSITIVE,
+        "weight_decay": NOT_NEGATIVE,
+    }
 
     def __init__(
         self,
@@ -283,13 +287,28 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr)
-        for beta in betas:
-            self.check("beta", beta, 0 <= beta < 1, "in [0, 1)")
-        self.check("weight_decay", weight_decay, weight_decay >= 0, "not below 0")
-        self.beta1, self.beta2 = betas
-        self.eps, self.weight_decay = eps, weight_decay
+        self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
         self.clocks: dict[int, Clock] = {}
         self.fresh = Clock()  # of parameters that have their first gradient in this step
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """(beta1, beta2)."""
+        return self.beta1, self.beta2
+
+    @betas.setter
+    def betas(self, values: Any) -> None:
+        if not isinstance(values, (tuple, list, np.ndarray)) or len(values) != 2:
+            fail(
+                "type/adam.betas",
+                f"betas are two numbers, got {values!r}",
+                op=type(self).__name__,
+                tensors={},
+                hint="betas=(0.9, 0.999)",
+            )
+        for name, value in zip(("beta1", "beta2"), values, strict=True):
+            checked(type(self).__name__, name, value, *BETA)
+        self.beta1, self.beta2 = values
 
     def tick(self, number):
         if self.fresh.powers:
