@@ -12,11 +12,15 @@ largest number of bytes alive at one step.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
 FEW, NODES, RAISES = 16, 20_000, 24  # buffers for branch and bound; its steps; greedy retries
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 vector
+Placed = tuple[
+    int, int, int, int
+]  # a buffer with an offset: its start and end, first and last step
 
 
 class Interval(NamedTuple):
@@ -95,48 +99,51 @@ def branch_and_bound(
     since any arena can be pressed down in the order of its offsets. Gives up after NODES."""
     left = [NODES]
     offsets = [0] * len(buffers)
+    largest_first = sorted(range(len(buffers)), key=lambda i: -sizes[i])
 
-    def extend(placed: list[int], total: int) -> None:
+    def extend(done: frozenset[int], placed: list[Placed], total: int) -> None:
         nonlocal best
-        if len(placed) == len(buffers):
+        if len(done) == len(buffers):
             best = total, offsets.copy()
             return
-        for i in sorted(set(range(len(buffers))) - set(placed), key=lambda i: -sizes[i]):
+        for i in largest_first:
+            if i in done:
+                continue
             left[0] -= 1
             if left[0] < 0 or best[0] == bound:
                 return
-            offsets[i] = lowest(buffers, sizes, offsets, placed, i)
-            if max(total, offsets[i] + sizes[i]) < best[0]:
-                extend([*placed, i], max(total, offsets[i] + sizes[i]))
+            _, first, last = buffers[i]
+            offsets[i] = lowest(placed, sizes[i], first, last)
+            end = offsets[i] + sizes[i]
+            if max(total, end) < best[0]:
+                more = sorted([*placed, (offsets[i], end, first, last)])
+                extend(done | {i}, more, max(total, end))
 
-    extend([], 0)
+    extend(frozenset(), [], 0)
     return best
 
 
 def greedy(buffers: Sequence[Interval], sizes: list[int], order: list[int]) -> list[int]:
     """Each buffer in turn goes to the lowest offset that is free for all of its life."""
     offsets = [0] * len(buffers)
-    placed: list[int] = []
+    placed: list[Placed] = []
     for i in order:
-        offsets[i] = lowest(buffers, sizes, offsets, placed, i)
-        placed.append(i)
+        _, first, last = buffers[i]
+        at = offsets[i] = lowest(placed, sizes[i], first, last)
+        insort(placed, (at, at + sizes[i], first, last))
     return offsets
 
 
-def lowest(
-    buffers: Sequence[Interval], sizes: list[int], offsets: list[int], placed: list[int], i: int
-) -> int:
-    """The lowest offset at which buffer i meets none of `placed`."""
-    first, last, at = buffers[i].first, buffers[i].last, 0
-    neighbours = sorted(
-        (offsets[j], sizes[j])
-        for j in placed
-        if buffers[j].first <= last and first <= buffers[j].last
-    )
-    for offset, size in neighbours:
-        if at + sizes[i] <= offset:
-            break
-        at = max(at, offset + size)
+def lowest(placed: list[Placed], size: int, first: int, last: int) -> int:
+    """The lowest offset at which `size` bytes that live from `first` to `last` meet none of
+    `placed`, which is sorted."""
+    at = 0
+    for start, end, begins, ends in placed:
+        if begins <= last and first <= ends:
+            if at + size <= start:
+                break
+            if end > at:
+                at = end
     return at
 
 
