@@ -264,9 +264,5 @@ TRIGGERS = {
         ],
     ),
     "value/mse_loss.reduction": (lambda: ss.mse_loss(t(2), t(2), "avg"), ["no reduction 'avg'"]),
-    "value/schedule.steps": (
-        lambda: ss.optim.CosineDecay(ss.SGD([parameter()], lr=0.1), 0),
-        ["at least 1, got 0"],
-    ),
     "value/train.batch": (lambda: cli_train.Training(Options(batch=10**6)), ["more than the"]),
 }

@@ -23,7 +23,20 @@ def other_optimizer(size):
     ss.SGD(ps, lr=0.1, momentum=0.9).load_state_dict(state)
 
 
+def cosine(**options):
+    return ss.optim.CosineDecay(ss.SGD([parameter()], lr=0.1), **dict(dict(steps=10), **options))
+
+
+def traced_schedule():
+    schedule = cosine()
+    ss.compile(lambda x: (schedule.step(), x)[1])(ss.ones(1))
+
+
 TRIGGERS = {
+    "compile/schedule.step": (
+        traced_schedule,
+        ["cannot step inside a compiled step", "after the call"],
+    ),
     "shape/optimizer.load": (lambda: other_optimizer(2), ["slot momentum"]),
     "type/adam.betas": (
         lambda: ss.Adam([parameter()], betas=(0.9,)),
@@ -45,6 +58,10 @@ TRIGGERS = {
         lambda: ss.SGD([ss.Variable([1.0], "mean")], lr=0.1),
         ["mean has no gradient to be trained with", "with requires_grad"],
     ),
+    "type/schedule.optimizer": (
+        lambda: ss.optim.CosineDecay(ss.Linear(2, 2), steps=10),
+        ["sets the rate of an optimiser, got Linear", "ss.optim.CosineDecay(ss.SGD("],
+    ),
     "type/sgd.nesterov": (
         lambda: ss.SGD([parameter()], lr=0.1, momentum=0.9, nesterov=0.5),
         ["nesterov is True or False, got 0.5"],
@@ -61,6 +78,15 @@ TRIGGERS = {
     "value/optimizer.number": (
         lambda: ss.SGD([parameter()], lr=-1.0),
         ["lr must be not below 0, got -1.0"],
+    ),
+    "value/schedule.load": (
+        lambda: cosine().load_state_dict({"t": 3}),
+        ["no state of a schedule", "a state of ss.optim.CosineDecay"],
+    ),
+    "value/schedule.steps": (lambda: cosine(steps=0), ["steps must be", "at least 1, got 0"]),
+    "value/schedule.warmup": (
+        lambda: cosine(warmup=11),
+        ["a warm-up of 11 steps does not fit into 10", "warmup=1"],
     ),
     "value/sgd.nesterov": (
         lambda: ss.SGD([parameter()], lr=0.1, nesterov=True),
