@@ -292,18 +292,19 @@ def test_schedules_windows_and_loaders(copied):
     optimizer.model = model
     window = ss.accumulate(optimizer, steps=2)
     x = ss.tensor(DATA)
-    window.backward((model(x) ** 2).mean(), count=8)
-    window.step()
-    with pytest.raises(ss.ShoestringError, match="between windows"):
-        copied(window)
-    window.apply()
+    with window:
+        window.backward((model(x) ** 2).mean(), count=8)
+        window.step()
+        with pytest.raises(ss.ShoestringError, match="between windows"):
+            copied(window)
     twin = copied(window)
     for w in (window, twin):
-        for _ in range(2):
-            ss.runtime.random.draws = 9
-            model = w.optimizer.model
-            w.backward((model(x) ** 2).mean(), count=8)
-            w.step()
+        with w:
+            for _ in range(2):
+                ss.runtime.random.draws = 9
+                model = w.optimizer.model
+                w.backward((model(x) ** 2).mean(), count=8)
+                w.step()
     assert values(optimizer.model) == values(twin.optimizer.model)
 
 

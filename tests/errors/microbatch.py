@@ -13,10 +13,10 @@ def window(**options):
 
 
 def half_a_window():
-    found = window(steps=2)
-    found.backward(found.optimizer.parameters[0].sum(), count=1)
-    found.step()
-    return found
+    with window(steps=2) as found:
+        found.backward(found.optimizer.parameters[0].sum(), count=1)
+        found.step()
+        copy.deepcopy(found)
 
 
 def mixed():
@@ -28,7 +28,32 @@ def no_common_batch():
     step(np.ones((4, 3), np.float32), np.ones((3, 2), np.float32))
 
 
+def nested():
+    with window() as outer, outer:
+        pass
+
+
+def traced_step():
+    with window() as outer:
+        ss.compile(lambda x: (outer.step(), x)[1])(np.ones(3, np.float32))
+
+
+def untold():
+    w = ss.Parameter([1.0])
+    with ss.accumulate(ss.SGD([w], lr=0.1)) as inner:
+        inner.backward(w.sum(), count=1)
+
+
+def stepped_inside():
+    with window() as inner:
+        inner.optimizer.step()
+
+
 TRIGGERS = {
+    "compile/accumulate.step": (
+        traced_step,
+        ["window.step() inside a compiled step", "window.step() after its call"],
+    ),
     "compile/microbatch.mixed": (
         mixed,
         [
@@ -47,20 +72,36 @@ TRIGGERS = {
         ["accumulate: needs an optimiser, got int", "ss.accumulate(ss.SGD("],
     ),
     "value/accumulate.copy": (
-        lambda: copy.deepcopy(half_a_window()),
+        half_a_window,
         ["1 micro-batches of the window wait in gradients", "copy it between windows"],
     ),
     "value/accumulate.count": (
         lambda: window().backward(ss.tensor(1.0), count=-1),
         ["count is how many samples the loss is a mean over, got -1", "count=len(y)"],
     ),
+    "value/accumulate.closed": (
+        lambda: window().step(),
+        ["window.step() belongs into the block of its window", "as window: ..."],
+    ),
+    "value/accumulate.nested": (
+        nested,
+        ["a window for these parameters is open already", "one `with ss.accumulate(...)`"],
+    ),
     "value/accumulate.place": (
         lambda: window(grads_on="disk"),
         ["gradients can be kept on 'device' or 'cpu', not 'disk'", 'grads_on="cpu"'],
     ),
+    "value/accumulate.step": (
+        untold,
+        ["gradients of which no window.step() has been told", "after every window.backward()"],
+    ),
     "value/accumulate.steps": (
         lambda: window(steps=0),
         ["steps is a whole number above 0, or None, got 0"],
+    ),
+    "value/optimizer.window": (
+        stepped_inside,
+        ["SGD: step() inside a window of ss.accumulate", "window.step() in place of"],
     ),
     "value/compile.batch": (
         no_common_batch,

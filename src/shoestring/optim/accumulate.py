@@ -11,17 +11,20 @@ gradient 0, not 0/0. To cut the batch of one compiled step use ss.compile(step, 
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
 
 from .. import runtime
 from ..backends.device import device as open_device
-from ..errors import fail
+from ..errors import TraceError, fail
 from ..ir import F, Node, leaf
-from ..runtime import State
+from ..runtime import State, Uninterrupted
 from ..tensor import Tensor, wrap
-from .optimizer import Optimizer
+from ..variable import Variable
+from .optimizer import WINDOWS, Optimizer
 
 PLACES = ("device", "cpu")
 
@@ -40,7 +43,9 @@ class accumulate:
                 window.backward(ss.cross_entropy(model(x), y), count=len(y))
                 window.step()
 
-    A last window with fewer micro-batches is applied when the block ends; after an error it is not.
+    A last window with fewer micro-batches is applied when the block ends. After an error or an
+    interrupt it is not: gradients are again what they were before it. Gradients from before the
+    block are added to those of its first window, as backward() adds to what is there.
     """
 
     def __init__(
@@ -75,9 +80,87 @@ class accumulate:
         self.waiting = 0  # micro-batches of the window so far
         self.totals: dict[str, State] = {}  # device -> sum of counts
         self.kept: dict[State, np.ndarray] = {}  # gradients that wait on the host
+        self.before: dict[Variable, Tensor] = {}  # gradients from before the window
+        self.trace: Any = None  # in which the block was entered
 
     def __enter__(self) -> accumulate:
+        states = {p.state for p in self.optimizer.parameters}
+        for optimizer in WINDOWS:
+            if not states.isdisjoint(p.state for p in optimizer.parameters):
+                fail(
+                    "value/accumulate.nested",
+                    "a window for these parameters is open already",
+                    op="accumulate",
+                    tensors={},
+                    cause="both would add to the same gradients",
+                    hint="one `with ss.accumulate(...)` at a time",
+                )
+        with Uninterrupted() as guard:
+            guard.hold()
+            WINDOWS[self.optimizer], self.trace = self, runtime.session.trace
+            for p in self.optimizer.parameters:
+                if p.grad is not None:
+                    self.before[p], p.grad = p.grad, None
         return self
+
+    def __exit__(self, kind: Any, *problem: Any) -> None:
+        whole = False
+        try:
+            if kind is None:
+                self.finish()
+                whole = True
+        finally:
+            with Uninterrupted() as guard:
+                guard.hold()
+                del WINDOWS[self.optimizer]
+                self.trace = None
+                if not whole or self.before:
+                    self.roll_back()
+
+    def finish(self) -> None:
+        """Apply a last window with fewer micro-batches."""
+        if self.waiting:
+            self.apply()
+        elif any(p.grad is not None for p in self.optimizer.parameters):
+            fail(
+                "value/accumulate.step",
+                "the block ends with gradients of which no window.step() has been told",
+                op="accumulate",
+                tensors={},
+                hint="window.step() after every window.backward()",
+            )
+
+    def roll_back(self) -> None:
+        """Nothing of the window remains: gradients are those from before it."""
+        for p in self.optimizer.parameters:
+            p.grad = self.before.get(p)
+        self.forget()
+
+    def forget(self) -> None:
+        """Counts and what waits start anew. Compiled steps go on with the same states of counts."""
+        runtime.assign(
+            [(total, runtime.scalar(0.0, device=name)) for name, total in self.totals.items()]
+        )
+        self.before, self.kept, self.waiting = {}, {}, 0
+
+    def check_open(self, what: str, trace: Any) -> None:
+        if WINDOWS.get(self.optimizer) is not self:
+            fail(
+                "value/accumulate.closed",
+                f"{what} belongs into the block of its window",
+                op="accumulate",
+                tensors={},
+                hint="with ss.accumulate(optimizer, steps=4) as window: ...",
+            )
+        if trace is not self.trace:
+            fail(
+                "compile/accumulate.step",
+                f"{what} inside a compiled step would count only while that is traced",
+                op="accumulate",
+                tensors={},
+                error=TraceError,
+                hint="window.backward() inside the compiled step, window.step() after its call",
+            )
 
     def __reduce__(self) -> tuple:
         """For copy.deepcopy and pickle: a window that has not begun."""
@@ -91,10 +174,6 @@ class accumulate:
             )
         return type(self), (self.optimizer, self.steps, self.grads_on)
 
-    def __exit__(self, kind: Any, *problem: Any) -> None:
-        if kind is None and self.waiting:
-            self.apply()
-
     def backward(self, loss: Tensor, count: Any) -> None:
         """Add count times the gradient of `loss` to the window. May be part of a compiled step.
 
@@ -102,7 +181,9 @@ class accumulate:
         count  a number not below 0, or a scalar tensor such as (labels != ignored).sum()
         """
         number = isinstance(count, (int, float, np.integer, np.floating))
-        if not (isinstance(count, Tensor) and count.shape == ()) and not (number and count >= 0):
+        if not (isinstance(count, Tensor) and count.shape == ()) and not (
+            number and 0 <= count < math.inf
+        ):
             fail(
                 "value/accumulate.count",
                 f"count is how many samples the loss is a mean over, got {count!r}"
@@ -112,6 +193,7 @@ class accumulate:
                 tensors={},
                 hint="window.backward(loss, count=len(y))",
             )
+        self.check_open("window.backward()", self.trace)
         weight = weight_of(count, loss)
         loss.backward(wrap(weight))
         total = self._total(loss.device)
@@ -125,6 +207,7 @@ class accumulate:
 
     def step(self) -> bool:
         """A micro-batch is done. Whether it was the last of its window, which is applied then."""
+        self.check_open("window.step()", runtime.session.trace)
         self.waiting += 1
         if self.grads_on == "cpu":
             self._move()
@@ -150,24 +233,28 @@ class accumulate:
 
     def apply(self) -> None:
         """Divide the window's gradients by its counts, take a step, forget them."""
+        self.check_open("window.apply()", runtime.session.trace)
         scales = {name: inverse(total) for name, total in self.totals.items()}
         updates = []
-        for state in self._states():
-            assert state.grad is not None
-            g = state.grad.node
+        for p in self.optimizer.parameters:
+            state = p.state
+            g = state.grad.node if state.grad is not None else None
             if state in self.kept:
                 name = state.node.device
                 value = open_device(name).upload(self.kept[state], str(state.grad.name))
                 g = leaf(value, device=name)
-            if g is not None and g.device in scales:
-                updates.append((state.grad, F.mul(g, scales[g.device])))
+            found = [F.mul(g, scales[g.device])] if g is not None and g.device in scales else []
+            found += [self.before[p].node] if p in self.before else []
+            if found:
+                updates.append((state.grad, functools.reduce(F.add, found)))
         runtime.assign(updates, settle=True)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        runtime.assign(
-            [(total, runtime.scalar(0.0, device=name)) for name, total in self.totals.items()]
-        )
-        self.kept, self.waiting = {}, 0
+        del WINDOWS[self.optimizer]  # which lets it step
+        try:
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        finally:
+            WINDOWS[self.optimizer] = self
+        self.forget()
 
 
 def weight_of(count: Any, loss: Tensor) -> Node:

@@ -25,10 +25,12 @@ from ..ir import F, Node
 from ..runtime import State, Uninterrupted
 from ..variable import Parameter, Variable
 from .arguments import checked, is_flag, parameter_list, plain
+from .clock import Clock, value_of
 from .saved import fitting
 
 NOT_NEGATIVE = (lambda v: v >= 0, "not below 0")
 POSITIVE = (lambda v: v > 0, "above 0, also in float32")
+WINDOWS: dict[Any, Any] = {}  # optimiser -> the open window of ss.accumulate, which steps it
 BETA = (lambda v: 0 <= v < 1, "in [0, 1), also in float32")
 
 
@@ -47,37 +49,6 @@ class Shared:
     def __call__(self, name: str, device: str) -> Node:
         read = lambda o=self.optimizer: getattr(o, name)  # noqa: E731
         return self.once((name, device), lambda: runtime.scalar(read(), source=read, device=device))
-
-
-def value_of(state: State) -> np.ndarray:
-    """A snapshot of a state of which nothing is pending."""
-    return np.array(open_device(state.node.device).read(state.home))
-
-
-class Clock:
-    """beta1^t and beta2^t, t the steps since a parameter's first gradient. Those that had it in the
-    same step share one; it ticks at every step."""
-
-    def __init__(self, values: tuple[float, float] = (1.0, 1.0)) -> None:
-        self.values, self.powers = values, {}
-
-    def on(self, device: str) -> tuple[State, State]:
-        if device not in self.powers:
-            known = next(iter(self.powers.values()), None)
-            values = self.values if known is None else [value_of(s) for s in known]
-            self.powers[device] = tuple(
-                State(
-                    name,
-                    open_device(device).upload(np.array(v, np.float32), name),
-                    device=device,
-                    kind="optimizer state",
-                )
-                for name, v in zip(("beta1^t", "beta2^t"), values, strict=True)
-            )
-        return self.powers[device]
-
-    def read(self) -> tuple[float, float]:
-        return tuple(float(value_of(s)) for s in next(iter(self.powers.values())))
 
 
 class Optimizer:
@@ -137,7 +108,9 @@ class Optimizer:
         return State(what, home, device=device, kind="optimizer state")
 
     def step(self) -> None:
-        """Give every parameter that has a gradient its next version."""
+        """Give every parameter that has a gradient its next version. Without any gradient nothing
+        happens."""
+        self.check_free("step")
         updates: list[tuple[State, Node]] = []
         number = Shared(self)
         for k, p in enumerate(self.parameters):
@@ -145,6 +118,17 @@ class Optimizer:
             if p.requires_grad and gradient is not None and gradient.node is not None:
                 updates += self.update(k, p.state, gradient.node, number)
         runtime.assign(updates + self.tick(number) if updates else updates, settle=True)
+
+    def check_free(self, what: str) -> None:
+        if self in WINDOWS:
+            fail(
+                "value/optimizer.window",
+                f"{what}() inside a window of ss.accumulate, which does it at its end",
+                op=type(self).__name__,
+                tensors={},
+                cause="gradients there are sums over samples, not yet divided by their count",
+                hint=f"window.step() in place of optimizer.{what}()",
+            )
 
     def tick(self, number: Shared) -> list[tuple[State, Node]]:
         """Updates that belong to the step as a whole."""
@@ -157,6 +141,7 @@ class Optimizer:
 
     def zero_grad(self) -> None:
         """Forget all gradients; their memory is free."""
+        self.check_free("zero_grad")
         for p in self.parameters:
             if p.state.grad is not None:
                 p.state.grad.clear()
