@@ -11,7 +11,6 @@ from shoestring.compile.verify import require
 from shoestring.compile.verify_plan import require as require_plan
 from shoestring.ir import F, Op, leaf
 from shoestring.runtime.compiled import Record
-from shoestring.runtime.flush import flush_device
 
 
 def x(*shape, dtype="float32", on="cpu"):
@@ -80,6 +79,29 @@ def bad_reference():
         vars(F).pop("boom", None)
 
 
+def bad_launch():
+    class Boom(Op):
+        """y = a"""
+
+        name, kind, cases, cheap_to_recompute = "boom", "kernel", (), False
+        reference = gradient = batch_axis = cost = None
+
+        def shape(self, a):
+            return a
+
+        def launch(self, device, inputs, outputs):
+            raise ZeroDivisionError("of the op")
+
+    from shoestring.ir import OPS
+    from shoestring.tensor import wrap
+
+    try:
+        wrap(F.boom(x(2))).numpy()
+    finally:
+        OPS.pop("boom", None)
+        vars(F).pop("boom", None)
+
+
 def torn():
     p = ss.Variable(np.ones(2, np.float32))
     p.assign(p * 2)
@@ -89,7 +111,7 @@ def torn():
     for segment in executable.after:
         segment.run = lambda memory: 1 / 0
     try:
-        flush_device("cpu", [])
+        runtime.flush()
     finally:
         runtime.DIRTY.clear()
         runtime.PLANS.clear()
@@ -172,6 +194,10 @@ TRIGGERS = {
     "launch/memory.out": (
         lambda: device("cpu").out_of_memory(5),
         ["could not provide 5 bytes", "smaller batch"],
+    ),
+    "compile/launch.failed": (
+        bad_launch,
+        ["boom: its launch failed: ZeroDivisionError: of the op", "[2] float32", "check_op(Boom)"],
     ),
     "launch/reference.failed": (bad_reference, ["its reference failed: of the op", "[2] float32"]),
     "launch/store.failed": (torn, ["had begun to change", "last checkpoint"]),

@@ -76,6 +76,12 @@ class Graph:
         if node.op.outputs > 1:
             self.nodes.extend([None] * node.op.outputs)
 
+    def node_at(self, position: int) -> Node | None:
+        """The node that is computed at a position; None where a pass has added it."""
+        while 0 <= position < len(self.nodes) and self.nodes[position] is None:
+            position -= 1  # an output that nobody uses: its node is before it
+        return self.nodes[position] if position < len(self.nodes) else None
+
     def key(self, outputs: Sequence[int], *modes: Any) -> tuple:
         return tuple(self.signature), tuple(outputs), tuple(self.stores.items()), modes
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..backends import Operand
 from ..backends.device import Device
-from ..errors import fail
+from ..errors import ShoestringError, fail
 from ..ir import Op
 from .budget import Options
 from .byproduct import byproduct
@@ -267,9 +267,27 @@ def operands(draft: Draft, i: int) -> tuple[list[Operand], list[Operand]]:
 
 
 def kernels_of(draft: Draft, i: int, device: Device):
-    """Kernels and workspaces of step i."""
+    """Kernels and workspaces of step i. An error says at which position it was."""
     inputs, outputs = operands(draft, i)
-    return choose(draft.ops[i], device, inputs, outputs)
+    op = draft.ops[i]
+    try:
+        try:
+            return choose(op, device, inputs, outputs)
+        except (ShoestringError, MemoryError):
+            raise
+        except Exception as problem:
+            fail(
+                "compile/launch.failed",
+                f"its launch failed: {type(problem).__name__}: {problem}",
+                op=op.name,
+                layer=draft.layers[i],
+                tensors={f"input {k}": f"{list(x.shape)} {x.dtype}" for k, x in enumerate(inputs)},
+                source=problem,
+                hint=f"ss.testing.check_op({type(op).__name__})",
+            )
+    except ShoestringError as problem:
+        vars(problem)["position"] = i
+        raise
 
 
 def choose(op: Op, device: Device, inputs: list[Operand], outputs: list[Operand]):

@@ -64,7 +64,7 @@ class Node:
     handle      weak reference to the tensor that the user holds, if any
     spent       a backward() went through: its value is not worth keeping
     stale       the name of an overwritten state that this value was computed from
-    refused     raises the error with which a check refused to compute it
+    refused     raises the error for which it is not computed
     layer       Location of the layer that built it;  line: the user's line, recorded for checks
                 only
     """

@@ -35,7 +35,7 @@ class Trace:
 
     def undo(self) -> None:
         for state, (node, version, home) in self.log.items():
-            state.node, state.leaf, state.home, state.pending = node, version, home, 0
+            state.node, state.leaf, state.home, state.pending = node, version, home, []
         DIRTY.clear()
         random.draws, session.settle, session.trace = self.draws, False, None
 
@@ -125,7 +125,7 @@ class Record:
         doomed = runtime.current_versions(self.changed)
         roots = {t.node for t in runtime.live_handles()}
         lost = runtime.survey(roots, doomed)[1]
-        runtime.flush(sorted(roots & lost, key=age))
+        runtime.flush(bystanders=sorted(roots & lost, key=age))
         return runtime.survey({t.node for t in runtime.live_handles()}, doomed)[2]
 
     def replay(self, arguments: list[Any], limit: int | None) -> Any:
@@ -232,9 +232,7 @@ class Compiled:
         return record or self.trace(key, values, devices)
 
     def trace(self, key: tuple, values: list[Any], devices: list[str]) -> Record:
-        runtime.flush(
-            [t.node for t in runtime.live_handles()]
-        )  # a trace starts from computed values
+        runtime.compact()  # a trace starts from computed values
         self.traces += 1
         record = self.fitting(values, devices)
         if not isinstance(record, Record):  # nothing holds the handles of the failed trace

@@ -17,7 +17,7 @@ from ..backends import Operand
 from ..backends.device import Device
 from ..compile import Plan, Step
 from ..compile.plan import launches_of, together
-from ..errors import DataError, ShoestringError, TornStateError, fail
+from ..errors import ShoestringError, TornStateError, fail
 from ..ir import Spec
 from .arena import arena, arena_bytes
 from .guard import Uninterrupted
@@ -67,7 +67,11 @@ class Segment:
             self.run_watched(memory.bases())
         else:
             for step in self.steps:
-                self.run_reference(step, memory)
+                try:
+                    self.run_reference(step, memory)
+                except Exception as problem:
+                    vars(problem)["position"] = step.position
+                    raise
 
     def run_watched(self, bases: list[Any]) -> None:
         """Launch by launch: recorded, and some compared with references."""
@@ -91,7 +95,16 @@ class Segment:
                 memory.records[step.position] = step.op.record(inputs[0])
                 return
             found = step.op.reference(*inputs)
-        except (ShoestringError, KeyboardInterrupt):
+            values = tuple(found) if step.op.outputs > 1 else (found,)
+            for out, value in zip(step.outs, values, strict=True):
+                target = memory.array(out) if step.home is None else memory.arrays[step.home]
+                if np.shape(value) != target.shape:
+                    raise ValueError(
+                        f"it gave an array of shape {list(np.shape(value))}, "
+                        f"the shape rule says {list(target.shape)}"
+                    )
+                memory.device.write(target, value)
+        except ShoestringError:
             raise
         except Exception as problem:
             fail(
@@ -103,9 +116,6 @@ class Segment:
                 source=problem,
                 hint="run the op's reference by hand on these shapes",
             )
-        for out, value in zip(step.outs, found if step.op.outputs > 1 else [found], strict=True):
-            target = memory.array(out) if step.home is None else memory.arrays[step.home]
-            memory.device.write(target, value)
 
 
 class Memory:
@@ -218,20 +228,22 @@ class Executable:
         if self.checks:
             self.examine(memory, suspects)
         guard.hold()
-        for segment in self.after:
-            try:
+        try:
+            for segment in self.after:
                 segment.run(memory)
-            except BaseException as problem:
-                fail(
-                    "launch/store.failed",
-                    "a kernel failed after parameters had begun to change",
-                    op="step",
-                    tensors={},
-                    source=problem,
-                    error=TornStateError,
-                    hint="load the last checkpoint",
-                )
-        found = {i: memory.value(i) for i in self.plan.values}
+            found = {i: memory.value(i) for i in self.plan.values}
+        except BaseException as problem:
+            if not self.plan.stores:
+                raise
+            fail(
+                "launch/store.failed",
+                "a kernel failed after parameters had begun to change",
+                op="step",
+                tensors={},
+                source=problem,
+                error=TornStateError,
+                hint="load the last checkpoint",
+            )
         for store, home in self.plan.stores.items():
             found[store] = memory.arrays[home] if home is not None else memory.external[store]
         return found
@@ -250,6 +262,6 @@ class Executable:
                 del memory  # the traceback must not keep buffers alive
                 try:
                     again()
-                except DataError as problem:
-                    problem.again = again
+                except Exception as problem:
+                    vars(problem).update(position=step.position, again=again)
                     raise

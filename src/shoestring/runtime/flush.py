@@ -17,11 +17,12 @@ from typing import Any
 
 from .. import compile as compiler
 from ..backends.device import device as open_device
-from ..errors import DataError, ShoestringError, TraceError, fail, user_line
+from ..errors import TraceError, fail, user_line
 from ..ir import Node, ancestry, leaf
 from . import limits
 from .arena import arena_bytes
 from .executor import Executable, Suspect
+from .failure import Failure, components, give_up, report
 from .guard import Uninterrupted, let_go
 from .session import DIRTY, HANDLES, MAX_PLANS, PLANS, counts, session
 from .state import State
@@ -68,9 +69,13 @@ def current_versions(states: Iterable[State]) -> set[Node]:
     return {s.leaf for s in states if s.leaf is not None}
 
 
-def flush(wanted: Sequence[Node] = ()) -> None:
+def flush(wanted: Sequence[Node] = (), bystanders: Sequence[Node] = ()) -> None:
     """Compute `wanted` and everything pending (see the header). Each device that is concerned runs
-    one plan."""
+    one plan. What fails is given up and everything else goes on (see failure.py); then its error is
+    raised.
+
+    bystanders  computed too; of one that fails only looking at it will say so
+    """
     if session.trace is not None:
         fail(
             "compile/trace.read",
@@ -84,16 +89,48 @@ def flush(wanted: Sequence[Node] = ()) -> None:
     for n in wanted:
         if n.refused is not None:
             n.refused()
-    devices = {n.device: None for n in wanted} | {s.node.device: None for s in DIRTY}
+    nodes = [*wanted, *[n for n in bystanders if n.value is None and n.refused is None]]
+    devices = {n.device: None for n in nodes} | {s.node.device: None for s in DIRTY}
+    failures: list[Failure] = []
     for name in devices:
-        flush_device(name, [n for n in wanted if n.device == name])
+        changed = [s for s in DIRTY if s.node.device == name]
+        failures += flush_device(name, [n for n in nodes if n.device == name], changed)
     if not DIRTY:
         session.settle = False
+    if failures:
+        del nodes
+        report(failures, wanted)
 
 
-def flush_device(name: str, wanted: list[Node]) -> None:
+def flush_device(name: str, wanted: list[Node], changed: list[State]) -> list[Failure]:
+    """compute(), and after a failure again without what it took; where no one value is at fault,
+    each part that can be computed by itself."""
+    failures: list[Failure] = []
+    while wanted or changed:
+        try:
+            compute(name, wanted, changed)
+            break
+        except MemoryError:  # of Python itself; a device's is a DeviceError
+            raise
+        except Exception as problem:
+            let_go(problem)
+            bad = vars(problem).pop("bad", None)
+            parts = components(wanted, changed) if bad is None else []
+            if len(parts) > 1:
+                return [f for part in parts for f in flush_device(name, *part)]
+            alive = [t.node for t in live_handles()]
+            failures.append(give_up(problem, bad, wanted, changed, alive))
+            if bad is None:
+                break
+        wanted = [n for n in wanted if n.refused is None]
+        changed = [s for s in changed if s in DIRTY]
+    return failures
+
+
+def compute(name: str, wanted: list[Node], changed: list[State]) -> None:
+    """One plan for `wanted`, the newest versions of the states in `changed`, and what needs the
+    versions that they overwrite. All or nothing; the error of a single value has it as `bad`."""
     alive = [t for t in live_handles() if t.node.device == name]
-    changed = [s for s in DIRTY if s.node.device == name]
     finals = [s.node for s in changed]
     doomed = current_versions(changed)
     order, lost, stale = survey({*wanted, *finals, *[t.node for t in alive if doomed]}, doomed)
@@ -107,21 +144,14 @@ def flush_device(name: str, wanted: list[Node]) -> None:
     asked = {index[n] for n in outputs}
     for n in several:
         asked.update(range(index[n] + 1, index[n] + 1 + n.op.outputs))
-    del alive, pending, order  # if the plan fails, its traceback must not keep handles alive
     with Uninterrupted() as guard:
         try:
             executable = plan_for(graph, sorted(asked), name, session.limit)
             suspects = suspects_of(executable, graph)
             found = executable.run([graph.nodes[i].value for i in graph.leaves], guard, suspects)
-        except DataError as problem:
-            refuse(graph.nodes, problem.again)
-            drop(changed)
-            raise
-        except ShoestringError as problem:
-            if problem.place.startswith("launch/memory."):
-                undo(changed, wanted, problem)
-            del graph, index, kept, outputs, several, finals, doomed, stale, wanted
-            let_go(problem)
+        except Exception as problem:
+            at = vars(problem).pop("position", None)
+            vars(problem)["bad"] = None if at is None else graph.node_at(at)
             raise
         for n in outputs:
             n.value = found[index[n]]
@@ -194,54 +224,6 @@ def worth_keeping(roots: list[Node], graph: compiler.Graph) -> set[Node]:
     }
 
 
-def refuse(nodes: Iterable[Node | None], again: Any) -> None:
-    """What a check guards will not be computed: looking at it again raises again, and nothing else
-    stumbles over it."""
-    behind: set[Node] = set()
-    for n in nodes:
-        if n is not None and n.op is not None and n.value is None:
-            if n.op.kind == "check" or not behind.isdisjoint(n.inputs):
-                behind.add(n)
-                n.refused = again
-
-
-def drop(states: Iterable[State]) -> None:
-    """A check has refused the data: no store of this plan happens. Each state goes back to its
-    newest version that no check guards (a gradient before clipping, a running statistic of the
-    forward pass), or to the value it has. (After a lack of memory every state has the value that it
-    had before the step, see undo(). After any other failure or an interrupt all stay pending and
-    the next look tries again.)"""
-    for state in states:
-        guarded_by_checks: set[Node] = set()
-        versions = []
-        for n in ancestry([state.node]):
-            if (n.op is not None and n.op.kind == "check") or not guarded_by_checks.isdisjoint(
-                n.inputs
-            ):
-                guarded_by_checks.add(n)
-            elif n.state is state and n is not state.leaf:
-                versions.append(n)
-        state.node, state.pending = (versions or [state.leaf])[-1], len(versions)
-        if not versions:
-            DIRTY.pop(state, None)
-
-
-def undo(states: list[State], wanted: list[Node], problem: ShoestringError) -> None:
-    """There is not enough memory for a step, and there never would be: it has not happened, so that
-    a smaller one can follow. What was asked for stays refused, since it belongs to that step."""
-    kind, text, facts = type(problem), str(problem), dict(vars(problem))
-
-    def again() -> None:
-        problem = kind(text)
-        vars(problem).update(facts)
-        raise problem
-
-    for n in wanted if states else ():
-        n.refused = again
-    for state in states:
-        state.revert()
-
-
 def settle(states: list[State], arrays: list[Any], nodes: list[Node]) -> None:
     """The versions in `nodes` are now in the homes; the versions they replace are gone."""
     for state, array, node in zip(states, arrays, nodes, strict=True):
@@ -250,7 +232,7 @@ def settle(states: list[State], arrays: list[Any], nodes: list[Node]) -> None:
         node.value = state.home = array
         node.op, node.inputs = None, ()
         state.node = state.leaf = node
-        state.pending = 0
+        state.pending = []
 
 
 def cut(nodes: Iterable[Node]) -> None:
@@ -277,7 +259,7 @@ def settle_pending() -> None:
 
 def compact() -> None:
     """Somebody builds and never looks: compute what is alive, so that the graph stays bounded."""
-    flush([t.node for t in live_handles() if t.node.value is None])
+    flush(bystanders=[t.node for t in live_handles()])
 
 
 def guarded(node: Node) -> Node:

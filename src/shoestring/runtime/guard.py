@@ -35,8 +35,13 @@ class Uninterrupted:
                 self.old(*self.hit)
 
 
-def let_go(problem: BaseException) -> None:
-    """Clear the frames below the caller that a traceback would keep, and the arrays in them: after
-    a lack of memory, who keeps the error keeps no memory."""
-    if problem.__traceback__ is not None:
-        traceback.clear_frames(problem.__traceback__.tb_next)
+def let_go(problem: BaseException, all: bool = False) -> None:
+    """Clear the frames below the caller that tracebacks of the error and its causes would keep, and
+    the arrays in them: who keeps the error keeps no memory. all: the topmost frame has ended
+    too."""
+    found: BaseException | None = problem
+    while found is not None:
+        below = found.__traceback__
+        if below is not None:
+            traceback.clear_frames(below if all or found is not problem else below.tb_next)
+        found = found.__cause__

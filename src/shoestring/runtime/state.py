@@ -21,7 +21,8 @@ from .session import DIRTY, MAX_PENDING, session
 class State:
     """home  the buffer;  leaf: the version whose value is in the home;  node: the newest version.
     `node is None`: empty
-    (a gradient before backward() and after zero_grad()).  pending: versions not computed yet.
+    (a gradient before backward() and after zero_grad()).  pending: versions not computed yet, the
+    newest last.
     kind  what reports call it: "parameters", "gradients", "optimizer state" or "buffers"."""
 
     __slots__ = (
@@ -45,7 +46,8 @@ class State:
         kind: str = "",
     ) -> None:
         self.kind = kind or ("parameters" if needs_grad else "buffers")
-        self.name, self.needs_grad, self.pending = name, needs_grad, 0
+        self.name, self.needs_grad = name, needs_grad
+        self.pending: list[Node] = []
         self.home = self.leaf = self.node = None
         self.grad = (
             State(GradientName(self), device=device, kind="gradients") if needs_grad else None
@@ -59,12 +61,12 @@ class State:
         touch(self)
         DIRTY.pop(self, None)
         self.home = self.leaf = self.node = None
-        self.pending = 0
+        self.pending = []
 
     def revert(self) -> None:
         """Forget the versions that are not computed yet."""
         DIRTY.pop(self, None)
-        self.node, self.pending = self.leaf, 0
+        self.node, self.pending = self.leaf, []
 
     def __reduce__(self) -> tuple:
         """For copy.deepcopy and pickle: the newest version, in a home of its own on the same
@@ -106,7 +108,7 @@ def touch(state: State) -> None:
 def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
     """Give each state a new version: all of them or none. settle: the next forward computes them
     first."""
-    if session.trace is None and any([state.pending >= MAX_PENDING for state, _ in updates]):
+    if session.trace is None and any([len(state.pending) >= MAX_PENDING for state, _ in updates]):
         from .flush import flush
 
         flush()
@@ -122,7 +124,7 @@ def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
         for state, store in stores:
             touch(state)
             state.node = store
-            state.pending += 1
+            state.pending.append(store)
             DIRTY[state] = None
         session.settle = session.settle or settle
 
