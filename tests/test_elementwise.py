@@ -60,6 +60,8 @@ def test_all_ops_at_sizes_around_vectors_blocks_and_tasks(name, size):
     arrays = [numbers(size) for _ in cls.parameters]
     if any(op.conditions) and op.rule != "LOGIC":
         arrays[0] = arrays[0] > 1
+    if op.rule == "BITS":
+        arrays = [(1000 * a).astype(np.int64) for a in arrays]
     found = run_launch(op, arrays)
     close(found[0], reference(op, arrays)[0], op)
 

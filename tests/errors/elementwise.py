@@ -24,6 +24,10 @@ TRIGGERS = {
         lambda: F.neg(leaf(np.array([True]))),
         ["neg: is not defined for bool", "x: [1] bool", 'x.astype("float32")'],
     ),
+    "type/elementwise.bits": (
+        lambda: F.bitwise_and(floats(2), floats(2)),
+        ["bitwise_and: floats have no bits to combine", "float32", "x > 0"],
+    ),
     "type/cast.unknown": (
         lambda: F.cast(floats(2), to="float23"),
         ["cast: there is no type 'float23'", "one of float32", 'x.astype("float32")'],

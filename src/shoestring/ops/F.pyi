@@ -70,6 +70,12 @@ def add(a: Node, b: Node) -> Node:
     """y = a + b"""
 def affine(x: Node, *, scale: float = 1.0, shift: float = 0.0) -> Node:
     """y = scale x + shift, with numbers that belong to a formula, such as those of 1 - x^2/2."""
+def bitwise_and(a: Node, b: Node) -> Node:
+    """y = a & b, bit by bit"""
+def bitwise_or(a: Node, b: Node) -> Node:
+    """y = a | b, bit by bit"""
+def bitwise_xor(a: Node, b: Node) -> Node:
+    """y = a ^ b, bit by bit"""
 def cast(x: Node, *, to: str = 'float32') -> Node:
     """y = x as the type `to`: floats are cut towards 0 to integers; all but 0 is true."""
 def clip(x: Node, low: Node, high: Node) -> Node:

@@ -22,7 +22,7 @@ import numpy as np
 from ..errors import nearest
 from ..ir import DTYPES, Case, bool_
 from .elementwise_program import BYTES, TYPES, Instruction, register
-from .elementwise_rules import FLOAT, LOGIC, REAL, TEST, Elementwise, casts, row
+from .elementwise_rules import BITS, FLOAT, LOGIC, REAL, TEST, Elementwise, casts, row
 
 
 def erf(x):
@@ -209,6 +209,9 @@ row("greater_equal", "a b", "y = a >= b", np.greater_equal, "a >= b", types=TEST
 row("logical_and", "a b", "y = a and b", np.logical_and, "a & b", types=LOGIC)
 row("logical_or", "a b", "y = a or b", np.logical_or, "a | b", types=LOGIC)
 row("logical_not", "x", "y = not x", np.logical_not, "!x", types=LOGIC)
+row("bitwise_and", "a b", "y = a & b, bit by bit", np.bitwise_and, "a & b", types=BITS)
+row("bitwise_or", "a b", "y = a | b, bit by bit", np.bitwise_or, "a | b", types=BITS)
+row("bitwise_xor", "a b", "y = a ^ b, bit by bit", np.bitwise_xor, "a ^ b", types=BITS)
 
 
 # ---- with attributes -----------------------------------------------------------------------------

@@ -7,6 +7,7 @@
     FLOAT   the same, but integers become float32
     TEST    compares in the widest type, gives bool
     LOGIC   reads true or false, gives bool
+    BITS    the widest type, which is an integer or bool
 
 and its launch is a program of one instruction, after the casts that its inputs need. Conditions are
 read as true or false whatever their type.
@@ -26,13 +27,14 @@ from ..ir import MIXED, Case, Cost, Op, bool_, promote, promote_float
 from .card import card_elementwise
 from .elementwise_program import TYPES, Instruction, encode, register
 
-NUMBER, REAL, FLOAT, TEST, LOGIC = "NUMBER", "REAL", "FLOAT", "TEST", "LOGIC"
+NUMBER, REAL, FLOAT, TEST, LOGIC, BITS = "NUMBER", "REAL", "FLOAT", "TEST", "LOGIC", "BITS"
 NATIVE = {                                    # types for which the build makes a loop of each line
     "NUMBER": ("f32", "i64", "i32"),
     "REAL": ("f32",),
     "FLOAT": ("f32",),
     "TEST": ("f32", "i64", "i32", "u8"),
     "LOGIC": ("u8",),
+    "BITS": ("i64", "i32", "u8"),
 }
 WEIGHTS = {                                   # work of a word in a C expression, in additions
     "exp": 3, "log": 4, "log1p": 5, "tanh": 5, "erf": 6, "sin": 6, "cos": 6, "power": 25, "sqrt": 2,
@@ -77,9 +79,12 @@ class Elementwise(Op):
 
     def dtype(self, *dtypes):
         found = self.common(*dtypes)
-        if found == bool_ and self.name in ("sub", "neg"):
+        if found == bool_ and self.name in ("sub", "neg", "sign"):
             self.fail("type/elementwise.bool", "is not defined for bool",
                       hint='x.astype("float32")')
+        if found.kind == "f" and self.rule == BITS:
+            self.fail("type/elementwise.bits", f"floats have no bits to combine, this is {found}",
+                      hint='x.astype("int64"), or x > 0 for true and false')
         return bool_ if self.rule in (TEST, LOGIC) else found
 
     def batch_axis(self, axes, *shapes):
@@ -185,6 +190,8 @@ def row(name: str, parameters: str, formula: str, meaning: Callable, c: str, der
         [inspect.Parameter(n, kind) for n in ("self", *names)])
     gradient.__doc__ = derivation
     dtypes = ["bool" if condition else "float32" for condition in conditions]
+    if types == BITS:
+        domains, dtypes = "labels 99", ["int64"] * len(names)
     facts = dict(
         __doc__=formula, __module__=__name__.replace("_rules", ""), name=name, rule=types,
         conditions=conditions if types != LOGIC else (True,) * len(names), shape=shape,

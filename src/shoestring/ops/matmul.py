@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MIXED, SUM, Case, Cost, Op, promote_float
+from ..ir import MIXED, SUM, Case, Cost, Op, promote
 from .byproduct import Byproduct
 from .epilogue import Epilogue
 from .layout import kept_block
@@ -67,7 +67,7 @@ class MatMul(Op):
             )
 
     def dtype(self, a, b):
-        return promote_float(a, b)
+        return promote(a, b)  # integers stay exact, and run the reference
 
     def batch_axis(self, axes, a, b):
         free = [k for k in range(2) if axes[k] is not None]
