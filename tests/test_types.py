@@ -29,7 +29,8 @@ COMPARISONS = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-OPERATORS = ARITHMETIC | COMPARISONS
+BITS = {"&": operator.and_, "|": operator.or_, "^": operator.xor}
+OPERATORS = ARITHMETIC | COMPARISONS | BITS | {"@": lambda a, b: a @ b}
 FUNCTIONS = {"maximum": "maximum", "minimum": "minimum"}
 BINARY = OPERATORS | {name: name for name in FUNCTIONS}
 NUMBERS = [True, False, 0, 1, 3, -1, 200, 300, 2**31, 2**63, -(2**63), 2**64, 2.5, -0.5, 1e30]

@@ -15,54 +15,13 @@ import numpy as np
 from . import runtime
 from .autodiff import gradients
 from .backends.device import device as open_device
+from .creation import arange, eye, full, ones, ones_like, zeros, zeros_like
 from .errors import fail
 from .ir import F, Node
-from .operands import as_data
+from .operands import as_data, sizes, whole
 from .runtime import default_device
 from .tensor import Tensor, node_of, nodes_of, wrap
 from .variable import Variable, tensor
-
-
-# ---- making tensors ------------------------------------------------------------------------------
-def sizes(shape: tuple) -> tuple[int, ...]:
-    """(2, 3) from both f(2, 3) and f((2, 3))."""
-    found = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    return tuple(int(n) for n in found)
-
-
-def full(shape: Any, value: Any, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """A tensor of `shape` with `value` everywhere."""
-    return tensor(np.full(shape, value, dtype), dtype, device)
-
-
-def zeros(*shape: Any, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """Zeros: ss.zeros(2, 3)."""
-    return full(sizes(shape), 0, dtype, device)
-
-
-def ones(*shape: Any, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """Ones: ss.ones(2, 3)."""
-    return full(sizes(shape), 1, dtype, device)
-
-
-def zeros_like(x: Tensor) -> Tensor:
-    """Zeros with shape, type and device of x."""
-    return full(x.shape, 0, x.dtype, x.device)
-
-
-def ones_like(x: Tensor) -> Tensor:
-    """Ones with shape, type and device of x."""
-    return full(x.shape, 1, x.dtype, x.device)
-
-
-def arange(*limits: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-    """start, start + step, ... before stop; int64 unless a limit is a float."""
-    return tensor(np.arange(*limits, dtype=dtype), dtype, device)
-
-
-def eye(n: int, dtype: Any = "float32", device: str | None = None) -> Tensor:
-    """The n x n identity."""
-    return tensor(np.eye(n, dtype=dtype), dtype, device)
 
 
 # ---- random --------------------------------------------------------------------------------------
@@ -81,9 +40,8 @@ def seed(value: int) -> None:
 
 
 def drawn(name: str, shape: tuple, device: str | None, *more: Node) -> Tensor:
-    return wrap(
-        getattr(F, name)(runtime.random.key(device or default_device()), *more, to=sizes(shape))
-    )
+    to = sizes(shape, name)  # a wrong one draws nothing
+    return wrap(getattr(F, name)(runtime.random.key(device or default_device()), *more, to=to))
 
 
 def uniform(*shape: Any, low: float = 0.0, high: float = 1.0, device: str | None = None) -> Tensor:
@@ -168,7 +126,7 @@ def transpose(x: Tensor, *axes: int) -> Tensor:
 
 def concat(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
     """Tensors one after the other along `axis`; their other sizes are equal."""
-    tensors = list(tensors)
+    tensors = [t if isinstance(t, Tensor) else tensor(t) for t in tensors]
     if not tensors:
         fail(
             "value/concat.empty",
@@ -177,20 +135,29 @@ def concat(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) 
             tensors={},
             hint="ss.concat([a, b])",
         )
-    axis = tensors[0]._axes(axis if dim is None else dim)[0]
+    axis = tensors[0]._axis(axis if dim is None else dim, "concat")
     return wrap(F.concat(*[t.node for t in tensors], axis=axis))
 
 
 def stack(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
-    return concat(
-        [t.unsqueeze(axis if dim is None else dim) for t in tensors], axis if dim is None else dim
-    )
+    axis = axis if dim is None else dim
+    tensors = [t if isinstance(t, Tensor) else tensor(t) for t in tensors]
+    return concat([t.unsqueeze(axis) for t in tensors], axis)
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
     """Zeros around x: per axis (how many before, how many after)."""
-    return wrap(F.pad(x.node, widths=tuple((int(a), int(b)) for a, b in widths)))
+    pairs = list(widths) if isinstance(widths, (tuple, list)) else [widths]
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        fail(
+            "type/pad.pairs",
+            f"widths are pairs, one per axis, got {widths!r}",
+            op="pad",
+            tensors={"x": x.spec},
+            hint="ss.pad(x, [(0, 0), (1, 1)])",
+        )
+    return wrap(F.pad(x.node, widths=tuple(tuple(whole(n, "pad") for n in p) for p in pairs)))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -221,10 +188,12 @@ def argmax(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) ->
 
 
 # ---- gradients and compiled steps ----------------------------------------------------------------
-def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
+def grad(y: Tensor, xs: Tensor | Sequence[Tensor], allow_unused: bool = False) -> Any:
     """dy/dx for each x, as tensors that can be differentiated again. Leaves every `grad` alone.
 
-    y   scalar tensor;  xs: one tensor or a list (Parameters, Variables, or values on the way to y)
+    y             scalar tensor
+    xs            one tensor or a list (Parameters, Variables, or values on the way to y)
+    allow_unused  None for an x that y does not depend on, instead of an error
     """
     several = not isinstance(xs, Tensor)
     items = list(xs) if several else [xs]
@@ -248,7 +217,16 @@ def grad(y: Tensor, xs: Tensor | Sequence[Tensor]) -> Any:
                 tensors={"x": x.spec},
                 hint="ss.tensor(data, requires_grad=True)",
             )
-        result.append(wrap(found[node]) if node in found else zeros_like(x))
+        if node not in found and not allow_unused:
+            fail(
+                "value/grad.unused",
+                "y does not depend on x, or on this version of it",
+                op="grad",
+                tensors={"y": y.spec, "x": x.spec},
+                cause="x took no part, or under no_grad(), or has been given a new value since",
+                hint="ss.grad(y, xs, allow_unused=True) gives None for it",
+            )
+        result.append(wrap(found[node]) if node in found else None)
     return result if several else result[0]
 
 

@@ -15,8 +15,9 @@ from .errors import OutOfRange, fail
 from .ir import F, Node
 
 
-def normal(x: Any, index: Any) -> tuple[tuple, tuple, tuple[int, Any] | None]:
-    """(slices, one per axis as (start, stop, step); shape of the result; (axis, array) or None)."""
+def normal(x: Any, index: Any) -> tuple[tuple, tuple, tuple[int, Any, int] | None]:
+    """(slices, one per axis as (start, stop, step); shape of the result; None, or (axis of x, array
+    of integers, axis of the result))."""
     items = list(index) if isinstance(index, tuple) else [index]
     count = sum(1 for i in items if i is not None and i is not Ellipsis)
     if sum(1 for i in items if i is Ellipsis) > 1:
@@ -59,7 +60,7 @@ def normal(x: Any, index: Any) -> tuple[tuple, tuple, tuple[int, Any] | None]:
                     tensors={"x": x.spec},
                     hint="x[rows][:, columns]",
                 )
-            array = (axis, integers(x, item))
+            array = (axis, integers(x, item), len(shape))
             slices.append((0, n, 1))
             shape.append(n)
         axis += 1
@@ -102,7 +103,9 @@ def one_integer(x: Any, i: int, n: int, axis: int) -> tuple[int, int, int]:
 
 
 def integers(x: Any, item: Any) -> Any:
-    """An index array as something with a node: int64, not boolean."""
+    """An index array as something with a node: integers, not boolean. [] has none of either."""
+    if isinstance(item, list) and np.size(item) == 0:
+        return np.zeros(np.shape(item), np.int64)
     dtype = item.dtype if hasattr(item, "dtype") else np.asarray(item).dtype
     if dtype.kind == "b":
         fail(
@@ -126,16 +129,15 @@ def integers(x: Any, item: Any) -> Any:
 def getitem(x: Any, index: Any) -> Any:
     slices, shape, array = normal(x, index)
     if array is not None:
-        return take(x, index, array)
+        return take(x, slices, shape, array)
     whole = all(s == (0, n, 1) for s, n in zip(slices, x.shape, strict=True))
     picked = x if whole and not isinstance(index, slice) else x._view("slice", index=slices)
     return picked if picked.shape == shape else picked.reshape(shape)
 
 
-def take(x: Any, index: Any, array: tuple[int, Any]) -> Any:
-    """x[..., indices, ...]: the other indices must be whole axes."""
-    axis, item = array
-    slices, _, _ = normal(x, index)
+def take(x: Any, slices: tuple, shape: tuple, array: tuple[int, Any, int]) -> Any:
+    """x[..., indices, ...]: the other indices must be whole axes, or new ones."""
+    axis, item, place = array
     if any(
         s != (0, n, 1) for k, (s, n) in enumerate(zip(slices, x.shape, strict=True)) if k != axis
     ):
@@ -167,7 +169,9 @@ def take(x: Any, index: Any, array: tuple[int, Any]) -> Any:
         from .runtime import guarded
 
         node = guarded(F.check_index(node, limit=n, what="index", of=f"entries of axis {axis}"))
-    return x._wrap(F.take(x.node, node, axis=axis))
+    y = x._wrap(F.take(x.node, node, axis=axis))
+    shape = (*shape[:place], *node.shape, *shape[place + 1 :])
+    return y if y.shape == shape else y.reshape(shape)
 
 
 def setitem(x: Any, index: Any, value: Any) -> Node:

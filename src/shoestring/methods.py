@@ -14,8 +14,8 @@ import numpy as np
 
 from . import runtime
 from .errors import fail
-from .ir import KIND_ORDER, LIMITS, F, Node, float32, promote
-from .operands import named_dtype, number_node
+from .ir import KIND_ORDER, LIMITS, F, Node, bool_, float32, promote, uint8
+from .operands import named_dtype, number_node, sizes, whole
 
 Axis = int | tuple[int, ...] | None
 
@@ -61,6 +61,13 @@ class Methods:
             node = F.cast(node, to=self.dtype.name)
         return self.rebind(node)
 
+    def __invert__(self) -> Any:
+        """All bits of integers turned over, as in NumPy; not x of bool."""
+        if self.dtype == bool_:
+            return self._wrap(F.logical_not(self.node))
+        ones = 255 if self.dtype == uint8 else -1
+        return self._wrap(F.bitwise_xor(self.node, self._node(ones)))
+
     def _divided(self, other: Any) -> Node:
         """An operand of a division, which integers enter as floats: uint8 / 1000 is no overflow."""
         whole = self.dtype.kind != "f" and isinstance(other, int)
@@ -94,15 +101,21 @@ class Methods:
     def __rpow__(self, other): return self._wrap(F.pow(self._node(other), self.node))
     def __neg__(self): return self._wrap(F.neg(self.node))
     def __abs__(self): return self._wrap(F.abs(self.node))
-    def __invert__(self): return self._wrap(F.logical_not(self.node))
-    def __and__(self, other): return self._wrap(F.logical_and(self.node, self._node(other)))
-    def __or__(self, other): return self._wrap(F.logical_or(self.node, self._node(other)))
+    def __and__(self, other): return self._wrap(F.bitwise_and(self.node, self._node(other)))
+    def __rand__(self, other): return self._wrap(F.bitwise_and(self._node(other), self.node))
+    def __or__(self, other): return self._wrap(F.bitwise_or(self.node, self._node(other)))
+    def __ror__(self, other): return self._wrap(F.bitwise_or(self._node(other), self.node))
+    def __xor__(self, other): return self._wrap(F.bitwise_xor(self.node, self._node(other)))
+    def __rxor__(self, other): return self._wrap(F.bitwise_xor(self._node(other), self.node))
 
     def __iadd__(self, other): return self._become(F.add(self.node, self._node(other)))
     def __isub__(self, other): return self._become(F.sub(self.node, self._node(other)))
     def __imul__(self, other): return self._become(F.mul(self.node, self._node(other)))
     def __itruediv__(self, other): return self._become(F.div(self.node, self._divided(other)))
     def __ipow__(self, other): return self._become((self**other).node)
+    def __iand__(self, other): return self._become((self & other).node)
+    def __ior__(self, other): return self._become((self | other).node)
+    def __ixor__(self, other): return self._become((self ^ other).node)
 
     def __eq__(self, other): return self._compare("equal", other)
     def __ne__(self, other): return self._compare("not_equal", other)
@@ -153,7 +166,7 @@ class Methods:
     # fmt: on
     # ---- reductions ---
     def _reduce(self, name: str, axis: Axis, keepdims: bool, dim: Axis, keepdim: bool, **more: Any):
-        axes = self._axes(axis if dim is None else dim)
+        axes = self._axes(one_of(axis, dim))
         return self._wrap(
             getattr(F, name)(self.node, axes=axes, keepdims=keepdims or keepdim, **more)
         )
@@ -212,12 +225,12 @@ class Methods:
         return self._wrap(F.where(flat, zero, root))
 
     def _position(self, name: str, axis: Any, keepdims: bool, dim: Any, keepdim: bool):
-        axis, x = axis if dim is None else dim, self
-        if axis is None:
-            x, axis = self.reshape(-1), 0
-        return self._wrap(
-            getattr(F, name)(x.node, axis=x._axes(axis)[0], keepdims=keepdims or keepdim)
-        )
+        axis, keep = one_of(axis, dim), keepdims or keepdim
+        if axis is not None:
+            axis = self._axis(axis, name)
+            return self._wrap(getattr(F, name)(self.node, axis=axis, keepdims=keep))
+        place = self._wrap(getattr(F, name)(self.reshape(-1).node, axis=0, keepdims=False))
+        return place.reshape((1,) * self.ndim) if keep else place
 
     def argmax(
         self, axis: Any = None, keepdims: bool = False, *, dim: Any = None, keepdim: bool = False
@@ -248,17 +261,26 @@ class Methods:
     def reshape(self, *shape: Any):
         """The same elements in another shape; one size may be -1. A view where strides allow,
         otherwise a copy."""
-        sizes = list(shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
-        if sizes.count(-1) == 1:
-            rest = math.prod(n for n in sizes if n != -1)
-            sizes[sizes.index(-1)] = self.spec.size // rest if rest else 0
-        return self._view("reshape", to=tuple(int(n) for n in sizes))
+        to = sizes(shape, "reshape", -1)
+        if to.count(-1) == 1:
+            rest = -math.prod(to)
+            if rest == 0 and self.spec.size == 0:
+                fail(
+                    "shape/reshape.ambiguous",
+                    f"any size would do for the -1 in {list(to)}",
+                    op="reshape",
+                    tensors={"x": self.spec},
+                    hint="name every size",
+                )
+            left = self.spec.size // rest if rest else 0
+            to = tuple([left if n == -1 else n for n in to])
+        return self._view("reshape", to=to)
 
     view = reshape
 
     def flatten(self, start: Any = 0):
         """One axis instead of all from `start` on."""
-        start = self._axes(start)[0] if self.ndim else 0
+        start = self._axis(start, "flatten") if self.ndim else 0
         return self.reshape(*self.shape[:start], math.prod(self.shape[start:]))
 
     def transpose(self, *axes: Any):
@@ -274,54 +296,87 @@ class Methods:
         return self.transpose()
 
     def expand(self, *shape: Any):
-        """Repeat axes of size 1 (and new ones in front) to reach `shape`. A view."""
-        sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return self._view("expand", to=tuple(int(n) for n in sizes))
+        """Repeat axes of size 1 (and new ones in front) to reach `shape`; -1 keeps a size. A
+        view."""
+        to = sizes(shape, "expand", -1)
+        own = (-1,) * (len(to) - self.ndim) + tuple(self.shape)
+        return self._view(
+            "expand", to=tuple([m if n == -1 else n for n, m in zip(to, own, strict=False)])
+        )
 
     def squeeze(self, axis: Axis = None, *, dim: Axis = None):
-        """Without axes of size 1."""
-        axis = axis if dim is None else dim
-        drop = self._axes(axis) if axis is not None else range(self.ndim)
+        """Without axes of size 1: all of them, or those of `axis` (whose other sizes stay)."""
+        drop = self._axes(one_of(axis, dim))
         return self.reshape(*[n for k, n in enumerate(self.shape) if k not in drop or n != 1])
 
     def unsqueeze(self, axis: Any):
-        """With an axis of size 1 at `axis`."""
-        axis = axis + self.ndim + 1 if axis < 0 else axis
+        """With an axis of size 1 at `axis`, from -ndim - 1 to ndim."""
+        (axis,) = normal_axes((axis,), self.ndim + 1, self.spec)
         return self.reshape(*self.shape[:axis], 1, *self.shape[axis:])
 
     def contiguous(self):
         """The same values, laid out row by row."""
         return self._wrap(F.copy(self.node))
 
-    def flip(self, axis: Axis, *, dim: Axis = None):
-        """Reversed along `axis`. A view."""
-        return self._view("flip", axes=self._axes(axis if dim is None else dim))
+    def flip(self, axis: Axis = None, *, dim: Axis = None):
+        """Reversed along `axis`; None: along all. A view."""
+        return self._view("flip", axes=self._axes(one_of(axis, dim)))
 
     def _axes(self, axis: Axis) -> tuple[int, ...]:
         """Axes as a tuple of non-negative numbers."""
         if axis is None:
             return tuple(range(self.ndim))
-        axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
-        for a in axes:
-            if not -self.ndim <= a < self.ndim:
-                fail(
-                    "shape/axis.range",
-                    f"there is no axis {a}",
-                    tensors={"x": self.spec},
-                    expected=f"an axis from {-self.ndim} to {self.ndim - 1}, got {a}"
-                    if self.ndim
-                    else "a scalar has no axes",
-                    hint="axis=-1 is the last",
-                )
-        normal = tuple(int(a) % self.ndim for a in axes)
-        if len(set(normal)) < len(normal):
+        axes = tuple(axis) if isinstance(axis, (tuple, list, range)) else (axis,)
+        return normal_axes(axes, self.ndim, self.spec)
+
+    def _axis(self, axis: Any, op: str) -> Any:
+        """The number of the one axis that an operation works along."""
+        if axis is None or isinstance(axis, (tuple, list)):
             fail(
-                "shape/axis.twice",
-                f"an axis stands twice in {axes}",
+                "type/axis.one",
+                f"works along one axis, got {axis}",
+                op=op,
                 tensors={"x": self.spec},
-                hint="name each axis once",
+                hint="axis=-1; for several, x.flatten(start) makes one of the last axes",
             )
-        return normal
+        return self._axes(axis)[0]
+
+
+def normal_axes(axes: tuple, ndim: int, x: Any) -> tuple[int, ...]:
+    """Axes of `ndim` as non-negative numbers, each once. x: evidence."""
+    axes = tuple([whole(a, "axis") for a in axes])
+    for a in axes:
+        if not -ndim <= a < ndim:
+            fail(
+                "shape/axis.range",
+                f"there is no axis {a}",
+                tensors={"x": x},
+                expected=f"an axis from {-ndim} to {ndim - 1}, got {a}"
+                if ndim
+                else "a scalar has no axes",
+                hint="axis=-1 is the last",
+            )
+    normal = tuple([a % ndim for a in axes])
+    if len(set(normal)) < len(normal):
+        fail(
+            "shape/axis.twice",
+            f"an axis stands twice in {axes}",
+            tensors={"x": x},
+            hint="name each axis once",
+        )
+    return normal
+
+
+def one_of(axis: Any, dim: Any) -> Any:
+    """The axes that are meant where both spellings are accepted."""
+    if axis is not None and dim is not None and axis != dim:
+        fail(
+            "value/axis.both",
+            f"axis={axis} and dim={dim} say different things",
+            tensors={},
+            hint="name the axes once, axis=... or dim=...",
+        )
+    return axis if dim is None else dim
 
 
 def matmul_nodes(a: Node, b: Node) -> Node:

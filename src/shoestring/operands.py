@@ -6,6 +6,7 @@ is cut off in silence.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,6 +18,11 @@ from .errors import NumberOverflowError, fail, nearest
 from .ir import DTYPES, LIMITS, Node, bool_, float32, float64, int32, int64, leaf, weak
 
 NAMES = [d.name for d in DTYPES]
+SIZE_HINTS = {
+    "normal": "ss.normal(2, 3, mean=0.0, std=1.0): numbers without a name are sizes",
+    "uniform": "ss.uniform(2, 3, low=0.0, high=1.0): numbers without a name are sizes",
+    "bernoulli": "ss.bernoulli(2, 3, p=0.5): numbers without a name are sizes",
+}
 INSTEAD = {"f": "float32", "i": "int32", "u": "int64"}  # for the kinds of types that do not exist
 
 
@@ -51,6 +57,36 @@ def named_dtype(dtype: Any, device: str, op: str = "tensor") -> np.dtype:
     return found
 
 
+def whole(n: Any, op: str) -> int:
+    """A size or an axis as an int: 2.9 is none, and neither is 2.0."""
+    try:
+        return operator.index(n)
+    except TypeError as problem:
+        fail(
+            "type/size.whole",
+            f"sizes and axes are whole numbers, got {n!r}",
+            op=op,
+            tensors={},
+            source=problem,
+            hint=SIZE_HINTS.get(op, "int(n), or n // 2 instead of n / 2"),
+        )
+
+
+def sizes(shape: tuple, op: str, least: int = 0) -> tuple[int, ...]:
+    """(2, 3) from both f(2, 3) and f((2, 3)). least: the smallest size."""
+    given = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    found = tuple([whole(n, op) for n in given])
+    if min(found, default=least) < least:
+        fail(
+            "shape/size.negative",
+            f"{list(found)} has a size below {least}",
+            op=op,
+            tensors={},
+            hint="sizes of at least 0" if least == 0 else "-1 for the one size that follows",
+        )
+    return found
+
+
 def as_data(data: Any, dtype: Any, device: str, floats: np.dtype = float32) -> np.ndarray:
     """NumPy array of an allowed type, native byte order.
 
@@ -69,35 +105,37 @@ def as_data(data: Any, dtype: Any, device: str, floats: np.dtype = float32) -> n
             source=problem,
             hint="ss.tensor([[1, 2], [3, 4]])",
         )
-    if array.dtype.kind not in "biuf":
-        whole = array.dtype == object and all(isinstance(v, int) for v in array.flat)
-        if not whole or (want is not None and want.kind == "f"):
-            fail(
-                "type/tensor.dtype",
-                f"there is no tensor of type {array.dtype}",
-                op="tensor",
-                tensors={},
-                expected=f"one of {', '.join(NAMES)}, got {array.dtype}",
-                hint='data.astype("float32")',
-            )
+    if array.dtype == np.float64 and isinstance(data, (tuple, list)):
+        # NumPy makes floats of integers that no one type of its own holds
+        if (np.abs(array) >= 2.0**63).any() and all_integers(np.array(data, object)):
+            array = np.array(data, object)
+    if array.dtype.kind not in "biuf" and not all_integers(array):
+        fail(
+            "type/tensor.dtype",
+            f"there is no tensor of type {array.dtype}",
+            op="tensor",
+            tensors={},
+            expected=f"one of {', '.join(NAMES)}, got {array.dtype}",
+            hint='data.astype("float32")',
+        )
     if want is None:
-        if array.dtype.kind == "f":
-            want = floats
-        elif array.dtype == bool_:
-            want = bool_
-        else:  # an object array holds Python integers too large for any type
-            native = array.dtype.newbyteorder("=")
-            want = int32 if native.itemsize < 3 else int64
-            want = native if native in DTYPES else want
+        want = floats if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+        if want not in DTYPES:
+            want = int32 if want.itemsize < 3 else int64
     if array.dtype == want:
         return array
-    if want.kind in "iu" and array.dtype != bool_:
+    if array.dtype == object or (want.kind in "iu" and array.dtype != bool_):
         check_range(array, want)
     return array.astype(want)
 
 
+def all_integers(array: np.ndarray) -> bool:
+    """Whether this is an array of Python integers that are too large for any type of NumPy's."""
+    return array.dtype == object and all(isinstance(v, int) for v in array.flat)
+
+
 def check_range(array: np.ndarray, dtype: np.dtype) -> None:
-    """Complain about numbers that the integer type `dtype` cannot hold."""
+    """Complain about numbers that `dtype`, an integer type unless they are objects, cannot hold."""
     low, high = LIMITS[dtype]
     if array.dtype.kind == "f":  # cut towards 0; a NaN compares false. -(2**63) and 2**63 are exact
         cut = np.trunc(array.astype(np.float64, copy=False))

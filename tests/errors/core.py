@@ -253,6 +253,36 @@ TRIGGERS = {
         lambda: ss.tensor([1]).__imul__(2.5),
         ["the result is float32 and cannot take the place of int64", "x = x + y"],
     ),
+    "type/size.whole": (
+        lambda: ss.normal(0.0, 1.0),
+        ["normal: sizes and axes are whole numbers, got 0.0", "mean=0.0, std=1.0"],
+    ),
+    "shape/size.negative": (lambda: ss.zeros(2, -1), ["zeros: [2, -1] has a size below 0"]),
+    "shape/reshape.ambiguous": (
+        lambda: t(0, 3).reshape(-1, 0),
+        ["any size would do for the -1 in [-1, 0]", "name every size"],
+    ),
+    "shape/full.value": (
+        lambda: ss.full((2, 2), [1, 2, 3]),
+        ["a value of shape [3] does not fill [2, 2]"],
+    ),
+    "type/axis.one": (
+        lambda: t(2, 3).argmax((0, 1)),
+        ["argmax: works along one axis, got (0, 1)", "x.flatten(start)"],
+    ),
+    "value/axis.both": (
+        lambda: t(2, 3).sum(axis=0, dim=1),
+        ["axis=0 and dim=1 say different things"],
+    ),
+    "type/pad.pairs": (lambda: ss.pad(t(2), 1), ["widths are pairs", "ss.pad(x, [(0, 0)"]),
+    "value/arange.limits": (
+        lambda: ss.arange(0, 5, 0),
+        ["arange(0, 5, 0) is no range", "ss.arange(start, stop, step)"],
+    ),
+    "value/grad.unused": (
+        lambda: ss.grad((parameter() * 2).sum(), parameter()),
+        ["y does not depend on x", "allow_unused=True"],
+    ),
     "type/dtype.unknown": (
         lambda: ss.tensor([1], dtype="flaot32"),
         ["no tensor of type flaot32", "one of float32", 'dtype="float32"'],

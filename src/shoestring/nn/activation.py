@@ -47,12 +47,12 @@ def softplus(x: Tensor) -> Tensor:
 
 def softmax(x: Tensor, axis: int = -1, *, dim: int | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, computed without overflow."""
-    return wrap(F.softmax(x.node, axis=x._axes(axis if dim is None else dim)[0]))
+    return wrap(F.softmax(x.node, axis=x._axis(axis if dim is None else dim, "softmax")))
 
 
 def log_softmax(x: Tensor, axis: int = -1, *, dim: int | None = None) -> Tensor:
     """log(softmax(x)) along `axis`, computed without overflow."""
-    return wrap(F.log_softmax(x.node, axis=x._axes(axis if dim is None else dim)[0]))
+    return wrap(F.log_softmax(x.node, axis=x._axis(axis if dim is None else dim, "log_softmax")))
 
 
 def layer(function: Any, name: str) -> type[Module]:

@@ -7,6 +7,7 @@ import numpy as np
 from .. import runtime
 from ..errors import DataError, fail
 from ..ir import F, Node, leaf
+from ..operands import whole
 from ..ops.loss import label_weights
 from ..tensor import Tensor, node_of, wrap
 from .module import Module
@@ -76,14 +77,14 @@ def cross_entropy(
         target,
         weights,
         node_of(float(label_smoothing), logits),
-        ignore_index=int(ignore_index),
+        ignore_index=whole(ignore_index, "cross_entropy"),
     )
     if reduction == "none":
         return wrap(losses)
     if reduction == "sum":
         return wrap(total(losses))
     counted = None if weight is None else F.alias(weights)  # settings: no gradient flows to them
-    count = total(label_weights(F, target, counted, int(ignore_index)))
+    count = total(label_weights(F, target, counted, whole(ignore_index, "cross_entropy")))
     return wrap(F.div(total(losses), count))
 
 

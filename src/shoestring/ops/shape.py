@@ -180,7 +180,8 @@ class Expand(ViewOp):
 
     def shape(self, x):
         tail = self.to[len(self.to) - len(x) :]
-        if len(self.to) < len(x) or any(a not in (1, b) for a, b in zip(x, tail, strict=True)):
+        fits = len(self.to) >= len(x) and min(self.to, default=0) >= 0
+        if not fits or any(a not in (1, b) for a, b in zip(x, tail, strict=True)):
             self.fail(
                 "shape/expand.to",
                 f"{list(x)} cannot be expanded to {list(self.to)}",
