@@ -215,9 +215,50 @@ def test_numbers_written_into_a_tensor_fit_it():
     y[0] = 255
     with pytest.raises(OverflowError):
         y[1] = 256
-    with pytest.raises(OverflowError):
-        y[1] = -1
+    for bad in (-1, 1e30, float("nan"), [300], np.array([-1])):
+        with pytest.raises(OverflowError):
+            y[1] = bad
+        with pytest.raises(OverflowError):
+            y[0:1] = bad
+    y[1] = 2.7
     assert y.tolist() == [255, 2]
+    y[:] = ss.tensor([256 + 7, 8])  # a tensor's values are cast, as by astype
+    assert y.tolist() == [7, 8]
+    flags = ss.tensor([True, False])
+    flags[1] = 5
+    assert flags.dtype == np.bool_ and flags.tolist() == [True, True]
+
+
+FUNCTIONS = [
+    lambda a: ss.exp(a),
+    lambda a: ss.maximum(a, a),
+    lambda a: ss.where(a, a, a),
+    lambda a: ss.clip(a, 0, 1),
+    lambda a: ss.reshape(a, -1),
+    lambda a: ss.flatten(a),
+    lambda a: ss.transpose(a),
+    lambda a: ss.concat([a, a]),
+    lambda a: ss.stack([a, a]),
+    lambda a: ss.pad(a, [(1, 0), (0, 1)]),
+    lambda a: ss.matmul(a, ss.transpose(a)),
+    lambda a: ss.sum(a, 0),
+    lambda a: ss.mean(a),
+    lambda a: ss.var(a),
+    lambda a: ss.argmax(a, 1),
+    lambda a: ss.softmax(a),
+    lambda a: ss.log_softmax(a),
+    lambda a: ss.relu(a),
+    lambda a: ss.leaky_relu(a),
+    lambda a: ss.gelu(a),
+]
+
+
+@pytest.mark.parametrize("f", FUNCTIONS)
+def test_functions_take_arrays_and_lists_for_tensors(f):
+    want = f(x())
+    for given in (X, X.tolist(), X.astype("f8")):
+        found = f(given)
+        assert found.dtype == want.dtype and found.tolist() == want.tolist()
 
 
 # ---- types of data -------------------------------------------------------------------------------

@@ -70,6 +70,11 @@ def bernoulli(*shape: Any, p: float = 0.5, device: str | None = None) -> Tensor:
     return drawn("bernoulli", shape, device, runtime.scalar(p, device=device))
 
 
+def of(x: Any) -> Tensor:
+    """An argument as a tensor."""
+    return x if isinstance(x, Tensor) else tensor(x)
+
+
 # ---- elementwise ---------------------------------------------------------------------------------
 def elementwise(name: str, doc: str) -> Callable[..., Tensor]:
     def apply(x: Any, *others: Any) -> Tensor:
@@ -104,29 +109,29 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
 
 def clip(x: Tensor, minimum: Any = None, maximum: Any = None) -> Tensor:
     """Values below `minimum` become it, values above `maximum` become that; None: no bound."""
-    return x.clip(minimum, maximum)
+    return of(x).clip(minimum, maximum)
 
 
 # ---- shape, reductions, products -----------------------------------------------------------------
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """The same elements in another shape; see Tensor.reshape."""
-    return x.reshape(*shape)
+    return of(x).reshape(*shape)
 
 
 def flatten(x: Tensor, start: int = 1) -> Tensor:
     """Axes from `start` on become one; axis 0 (the batch) stays unless start=0.  [N, C, H, W] ->
     [N, C*H*W]"""
-    return x.flatten(start)
+    return of(x).flatten(start)
 
 
 def transpose(x: Tensor, *axes: int) -> Tensor:
     """Axes in another order; see Tensor.transpose."""
-    return x.transpose(*axes)
+    return of(x).transpose(*axes)
 
 
 def concat(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
     """Tensors one after the other along `axis`; their other sizes are equal."""
-    tensors = [t if isinstance(t, Tensor) else tensor(t) for t in tensors]
+    tensors = [of(t) for t in tensors]
     if not tensors:
         fail(
             "value/concat.empty",
@@ -142,12 +147,13 @@ def concat(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) 
 def stack(tensors: Sequence[Tensor], axis: int = 0, *, dim: int | None = None) -> Tensor:
     """Tensors of one shape side by side along a new axis."""
     axis = axis if dim is None else dim
-    tensors = [t if isinstance(t, Tensor) else tensor(t) for t in tensors]
+    tensors = [of(t) for t in tensors]
     return concat([t.unsqueeze(axis) for t in tensors], axis)
 
 
 def pad(x: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
     """Zeros around x: per axis (how many before, how many after)."""
+    x = of(x)
     pairs = list(widths) if isinstance(widths, (tuple, list)) else [widths]
     if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
         fail(
@@ -162,29 +168,29 @@ def pad(x: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Matrix product a @ b: [..., M, K] @ [..., K, N] -> [..., M, N]; leading axes broadcast."""
-    return a @ b
+    return of(a) @ b
 
 
 def sum(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
     """Sum over `axis`; see Tensor.sum."""
-    return x.sum(axis, keepdims, **named)
+    return of(x).sum(axis, keepdims, **named)
 
 
 def mean(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
     """Mean over `axis`; see Tensor.mean."""
-    return x.mean(axis, keepdims, **named)
+    return of(x).mean(axis, keepdims, **named)
 
 
 def var(
     x: Tensor, axis: Any = None, keepdims: bool = False, correction: int = 1, **named: Any
 ) -> Tensor:
     """Variance over `axis`; see Tensor.var."""
-    return x.var(axis, keepdims, correction, **named)
+    return of(x).var(axis, keepdims, correction, **named)
 
 
 def argmax(x: Tensor, axis: Any = None, keepdims: bool = False, **named: Any) -> Tensor:
     """Position of the largest value; see Tensor.argmax."""
-    return x.argmax(axis, keepdims, **named)
+    return of(x).argmax(axis, keepdims, **named)
 
 
 # ---- gradients and compiled steps ----------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 
 from .errors import OutOfRange, fail
 from .ir import F, Node
+from .operands import data_node
 
 
 def normal(x: Any, index: Any) -> tuple[tuple, tuple, tuple[int, Any, int] | None]:
@@ -185,7 +186,8 @@ def setitem(x: Any, index: Any, value: Any) -> Node:
             tensors={"x": x.spec},
             hint="x[i:j] = value, or ss.where(mask, value, x)",
         )
-    new = x._node(value)
+    # numbers and arrays must fit the type; a tensor of another type is cast
+    new = value.node if hasattr(value, "node") else data_node(value, x.dtype, x.device)
     if new.dtype != x.dtype:
         new = F.cast(new, to=x.dtype.name)
     try:

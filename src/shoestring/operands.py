@@ -172,12 +172,16 @@ def number_dtype(x: Any, dtype: np.dtype | None = None) -> np.dtype:
     return want
 
 
+def float_type(dtype: np.dtype | None) -> np.dtype:
+    """The type of float data that meets `dtype`. (NumPy takes None for float64.)"""
+    return float64 if dtype is not None and dtype == float64 else float32
+
+
 def number_node(x: Any, dtype: np.dtype | None, device: str) -> Node:
     """A Python number or NumPy scalar as an input of the plan, of the type that it takes where it
     meets a tensor of `dtype`. A NumPy scalar has a type of its own, as an array has."""
     if isinstance(x, np.generic):
-        floats = float64 if dtype == float64 else float32
-        return runtime.scalar(as_data(x, None, device, floats), None, device=device)
+        return runtime.scalar(as_data(x, None, device, float_type(dtype)), None, device=device)
     return runtime.scalar(x, number_dtype(x, dtype), device=device)
 
 

@@ -19,9 +19,9 @@ from .autodiff import gradients
 from .backends.device import device as open_device
 from .errors import fail
 from .indexing import getitem, setitem
-from .ir import F, Node, Spec, float32, float64, leaf, promote
+from .ir import F, Node, Spec, float32, leaf, promote
 from .methods import Methods
-from .operands import as_data, bound, data_node, number_node
+from .operands import as_data, bound, data_node, float_type, number_node
 from .runtime import HANDLES, default_device, session
 
 NUMBERS = (int, float, np.integer, np.floating)
@@ -348,7 +348,7 @@ def node_of(x: Any, like: Any = None) -> Node:
     device, dtype = (like.device, like.dtype) if like is not None else (default_device(), None)
     if isinstance(x, (int, float, np.generic)):
         return number_node(x, dtype, device)
-    return data_node(x, None, device, float64 if dtype == float64 else float32)
+    return data_node(x, None, device, float_type(dtype))
 
 
 def restored(value: np.ndarray, device: str) -> Tensor:

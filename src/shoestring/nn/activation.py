@@ -17,6 +17,7 @@ def relu(x: Tensor) -> Tensor:
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """x where x > 0, else slope * x."""
+    x = wrap(node_of(x))
     return wrap(F.leaky_relu(x.node, node_of(slope, x)))
 
 
@@ -47,11 +48,13 @@ def softplus(x: Tensor) -> Tensor:
 
 def softmax(x: Tensor, axis: int = -1, *, dim: int | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `axis`, computed without overflow."""
+    x = wrap(node_of(x))
     return wrap(F.softmax(x.node, axis=x._axis(axis if dim is None else dim, "softmax")))
 
 
 def log_softmax(x: Tensor, axis: int = -1, *, dim: int | None = None) -> Tensor:
     """log(softmax(x)) along `axis`, computed without overflow."""
+    x = wrap(node_of(x))
     return wrap(F.log_softmax(x.node, axis=x._axis(axis if dim is None else dim, "log_softmax")))
 
 
