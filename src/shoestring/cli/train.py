@@ -22,6 +22,7 @@ from .. import SGD, compile, cross_entropy, default_device, no_grad, save, seed,
 from ..backends.device import device as open_device
 from ..data import mnist
 from ..errors import DataError, fail
+from ..io.whole import written_whole
 from ..models import build
 from ..optim import CosineDecay
 from ..viz.curves import save_curves
@@ -270,10 +271,9 @@ def file_can_be_made(path: pathlib.Path) -> None:
 
 
 def write_json(path: pathlib.Path, report: dict[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
     try:
-        part.write_text(json.dumps(report, indent=1) + "\n")
-        os.replace(part, path)
+        with written_whole(path) as file:
+            file.write((json.dumps(report, indent=1) + "\n").encode())
     except OSError as problem:
         fail(
             "data/train.json",
