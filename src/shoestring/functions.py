@@ -25,18 +25,24 @@ from .variable import Variable, tensor
 
 
 # ---- random --------------------------------------------------------------------------------------
-def seed(value: int) -> None:
+def seed(value: int, draws: int = 0) -> None:
     """Start all random numbers over: draws on the device, initial weights, shuffling. value: from 0
-    to 2**63 - 1."""
-    if not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
+    to 2**63 - 1. draws: go on after so many, as random_state() says of a run to be resumed."""
+    if not all(isinstance(n, (int, np.integer)) and 0 <= n < 2**63 for n in (value, draws)):
         fail(
             "value/seed.range",
-            f"a seed is a whole number from 0 to 2**63 - 1, got {value!r}",
+            f"a seed is a whole number from 0 to 2**63 - 1, got {value!r}"
+            + (f" and {draws!r} draws" if draws != 0 else ""),
             op="seed",
             tensors={},
             hint="ss.seed(0)",
         )
-    runtime.random.seed, runtime.random.draws = int(value), 0
+    runtime.random.seed, runtime.random.draws = int(value), int(draws)
+
+
+def random_state() -> tuple[int, int]:
+    """(seed, draws since it was set): `ss.seed(*state)` goes on from there, bit by bit."""
+    return runtime.random.seed, runtime.random.draws
 
 
 def drawn(name: str, shape: tuple, device: str | None, *more: Node) -> Tensor:
@@ -364,6 +370,7 @@ __all__ = [
     "pad",
     "reshape",
     "rsqrt",
+    "random_state",
     "seed",
     "sign",
     "sin",

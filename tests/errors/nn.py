@@ -16,6 +16,10 @@ class Growing:
 
 
 TRIGGERS = {
+    "value/loader.load": (
+        lambda: ss.DataLoader(np.zeros(4)).load_state_dict({"epoch": 3}),
+        ["no state of a loader", "of the same data and options"],
+    ),
     "shape/loader.samples": (
         lambda: list(ss.DataLoader(Growing(), 2)),
         ["samples 0 and 1 have different shapes", "[1] as in the first, got [2]", "pad"],

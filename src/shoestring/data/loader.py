@@ -7,7 +7,7 @@ another order, that depends only on the seed and the epoch, whatever else draws 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -50,6 +50,13 @@ class TensorDataset:
         return tuple(a[k] for a in self.arrays)
 
 
+class Place:
+    """Where a loop over a DataLoader stands: `batch` is the number of the next one."""
+
+    def __init__(self, epoch: int, batch: int, seed: int) -> None:
+        self.epoch, self.batch, self.seed = epoch, batch, seed
+
+
 class DataLoader:
     """Iterates over batches as tuples of tensors (a single tensor for a single array).
 
@@ -57,6 +64,9 @@ class DataLoader:
     batch_size  samples per batch;  drop_last: leave out a smaller last batch
     shuffle     another order in every epoch, from `seed` (default: that of ss.seed)
     device      where tensors go; default: ss.default_device()
+
+    Each loop over it is an epoch. After load_state_dict() the first loop has what remained of the
+    epoch in which the state was taken.
     """
 
     def __init__(
@@ -68,7 +78,7 @@ class DataLoader:
         drop_last: bool = False,
         device: str | None = None,
     ) -> None:
-        if not isinstance(batch_size, int) or batch_size < 1:
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
             fail(
                 "value/loader.batch",
                 f"batch_size must be a whole number of at least 1, got {batch_size!r}",
@@ -102,8 +112,11 @@ class DataLoader:
             shuffle,
             drop_last,
         )
-        self.seed, self.epoch, self.device = seed, 0, device
+        self.seed, self.device = seed, device
         self.whole: list[Tensor] | None = None
+        self.epoch = 0  # of the next loop
+        self.first = 0  # batch of the next loop, after load_state_dict()
+        self.place: Place | None = None  # of the newest loop, if it has not ended
 
     def __len__(self) -> int:
         full, rest = divmod(len(self.data), self.batch_size)
@@ -111,18 +124,59 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         order = self.order() if self.shuffle else None
-        self.epoch += 1
-        for k in range(len(self)):
+        place = self.place = Place(self.epoch, self.first, self.random_seed())
+        self.epoch, self.first = self.epoch + 1, 0
+        for k in range(place.batch, len(self)):
             start, stop = k * self.batch_size, min((k + 1) * self.batch_size, len(self.data))
             batch = self.slices(start, stop) if order is None else self.samples(order[start:stop])
+            place.batch = k + 1
             yield batch[0] if len(batch) == 1 else tuple(batch)
+        if self.place is place:
+            self.place = None
+
+    def random_seed(self) -> int:
+        return runtime.random.seed if self.seed is None else self.seed
 
     def order(self) -> np.ndarray:
-        seed = runtime.random.seed if self.seed is None else self.seed
+        """Which samples the next epoch takes, one after the other, when it is shuffled."""
         generator = np.random.Generator(
-            np.random.Philox(key=np.array([seed, 2**63 + self.epoch], np.uint64))
+            np.random.Philox(key=np.array([self.random_seed(), 2**63 + self.epoch], np.uint64))
         )
         return generator.permutation(len(self.data))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the newest loop stands, as numbers: the batches before `batch` of `epoch` have been
+        handed out. (That is so after a loop that was left early, too.)"""
+        place = self.place or Place(self.epoch, self.first, self.random_seed())
+        return {**self.settings(), "epoch": place.epoch, "batch": place.batch, "seed": place.seed}
+
+    def settings(self) -> dict[str, Any]:
+        """What makes batches of the same samples."""
+        return {
+            "samples": len(self.data),
+            "batch_size": self.batch_size,
+            "shuffle": bool(self.shuffle),
+            "drop_last": bool(self.drop_last),
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on where state_dict() was taken: the next loop has the remaining batches of the same
+        epoch, and later ones are shuffled from the same seed. For a loader like the one that was
+        saved; if something does not fit, nothing changes."""
+        own = self.state_dict()
+        if not isinstance(saved, dict) or set(saved) != set(own):
+            refuse(f"this is no state of a loader, with {', '.join(own)}")
+        odd = [f"{k} {saved[k]}, not {v}" for k, v in self.settings().items() if saved[k] != v]
+        if odd:
+            refuse(f"it was saved with {'; '.join(odd)}")
+        most = {"epoch": 2**62, "batch": len(self), "seed": 2**63 - 1}
+        for name, limit in most.items():
+            value = saved[name]
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or not 0 <= value <= limit:
+                refuse(f"{name} is {value!r}, not a whole number from 0 to {limit}")
+        self.epoch, self.first = int(saved["epoch"]), int(saved["batch"])
+        self.seed, self.place = int(saved["seed"]), None
 
     def slices(self, start: int, stop: int) -> list[Tensor]:
         if not isinstance(self.data, TensorDataset):
@@ -155,3 +209,13 @@ class DataLoader:
 
 def describe(shapes: list[tuple[int, ...]]) -> str:
     return ", ".join(str(list(shape)) for shape in shapes)
+
+
+def refuse(what: str) -> NoReturn:
+    fail(
+        "value/loader.load",
+        what,
+        op="load_state_dict",
+        tensors={},
+        hint="a DataLoader of the same data and options as when it was saved",
+    )
