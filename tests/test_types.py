@@ -9,6 +9,7 @@ import warnings
 
 import numpy as np
 import pytest
+import types_table
 
 import shoestring as ss
 
@@ -219,3 +220,9 @@ def test_integer_powers():
         with pytest.raises(ValueError):
             bad()
     assert (x**-1.0).dtype == np.float32
+
+
+def test_the_tables_of_the_page_are_fresh():
+    assert types_table.page() == types_table.PATH.read_text(), (
+        "run: python tests/types_table.py --write"
+    )
