@@ -142,6 +142,8 @@ def check_range(array: np.ndarray, dtype: np.dtype) -> None:
         fits = (cut >= float(low)) & (cut < float(high + 1))
     elif array.dtype != object and np.can_cast(array.dtype, dtype):
         return
+    elif array.dtype.kind == "u":
+        fits = array <= array.dtype.type(high)
     else:
         fits = np.asarray((array >= low) & (array <= high), bool)
     if not fits.all():
