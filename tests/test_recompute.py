@@ -120,6 +120,60 @@ def test_the_list_is_sorted_and_every_point_keeps_its_word(found):
             done.update((v, run if run.repeated else None) for v in line.writes[run.step])
 
 
+@st.composite
+def timelines(draw):
+    """Steps with several results, workspaces, results that may take the memory of an input, values
+    from outside (-1) and values that stay."""
+    n = draw(st.integers(4, 12))
+    writes = [[2 * k, 2 * k + 1][: draw(st.integers(1, 2))] for k in range(n)]
+    reads, takeover = [], []
+    for k in range(n):
+        before = [v for made in writes[:k] for v in made]
+        reads.append(draw(st.lists(st.sampled_from(before), unique=True, max_size=3)) if k else [])
+        inputs = [*reads[k], -1]
+        takeover.append((writes[k][0], inputs) if draw(st.booleans()) else None)
+    sizes = {v: draw(st.integers(1, 9)) for made in writes for v in made}
+    extra = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    last = draw(st.sets(st.sampled_from(sorted(sizes)), max_size=2))
+    return Timeline(
+        reads, writes, takeover, sizes, extra, [1.0] * n, [True] * n, [n] * n, sorted(last)
+    )
+
+
+def counted(line, runs):
+    """Bytes alive at each run, by looking at every value at every run."""
+    uses = {}
+    for at, run in enumerate(runs):
+        for v in line.writes[run.step]:
+            uses[v, run if run.repeated else None] = [at]
+        for v in line.reads[run.step]:
+            uses[v, run.sources.get(v)].append(at)
+    for v in line.last:
+        uses[v, None].append(len(runs))
+    found = []
+    for at, run in enumerate(runs):
+        here = sum(line.bytes[v] for (v, _), when in uses.items() if when[0] <= at <= when[-1])
+        over = line.takeover[run.step]
+        keys = [(v, run.sources.get(v)) for v in over[1]] if over else []
+        taken = any(key in uses and uses[key][-1] == at for key in keys)
+        found.append(here + line.extra[run.step] - (line.bytes[over[0]] if taken else 0))
+    return found
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(timelines(), st.data())
+def test_bytes_alive_are_counted_right(line, data):
+    """Also where what is repeated is repeated once more."""
+    for _ in range(2):
+        values = line.candidates(1)
+        dropped = data.draw(st.sets(st.sampled_from(values))) if values else set()
+        runs = line.insert(dropped)
+        assert line.live(runs) == counted(line, runs)
+        deeper = line.unrolled(runs)
+        assert line.live(line.flattened(runs, deeper, deeper.plain)) == counted(line, runs)
+        line = deeper
+
+
 def optimum(line, budget, seconds=60):
     """The least cost of all runs of all steps within the budget; None if there is none."""
     from scipy.optimize import Bounds, LinearConstraint, milp

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import sub
 
 Value = int
 
@@ -31,7 +32,11 @@ class Timeline:
     last            values that are needed until the end
     twins           values that are the same of several micro-batches -> something that they share
     maker           of each value: its step;  rest: the longest time between two uses, as steps
-    ends            of each value: the last step that uses it
+    uses, ends      of each value: the steps that use it, and the last of them; `end` for `last`
+    begun, done     bytes of the values that each step makes, and of those that end with it
+    besides         bytes of each step on top of what is alive: `extra`, less what it takes over
+    takers          of a value: the steps that may take its memory
+    plain           the steps as runs, without repetitions: parts of every list of runs
     """
 
     reads: list[list[Value]]
@@ -46,11 +51,13 @@ class Timeline:
     twins: Mapping[Value, Hashable] = field(default_factory=dict)
     maker: dict[Value, int] = field(default_factory=dict)
     rest: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    uses: dict[Value, list[int]] = field(default_factory=dict)
     ends: dict[Value, int] = field(default_factory=dict)
+    takers: dict[Value, list[int]] = field(default_factory=dict)
     fleeting: frozenset[Value] = frozenset()
 
     def __post_init__(self) -> None:
-        uses: dict[Value, list[int]] = {}
+        self.end, uses = len(self.reads), self.uses
         for k, values in enumerate(self.writes):
             for v in values:
                 self.maker[v] = k
@@ -59,13 +66,22 @@ class Timeline:
             for v in values:
                 if uses[v][-1] != k:
                     uses[v].append(k)
+        self.begun = [sum([self.bytes[v] for v in values]) for values in self.writes]
+        self.done = [0] * (self.end + 1)
         for v, steps in uses.items():
-            self.ends[v] = steps[-1]
+            self.ends[v] = self.end if v in self.last else steps[-1]
+            self.done[self.ends[v]] += self.bytes[v]
             gaps = [(b - a, a, b) for a, b in pairwise(steps)]
             if gaps:
                 _, a, b = max(gaps)
                 self.rest[v] = a, b
-        self.end = len(self.reads)
+        self.plain = [Run(k, {}) for k in range(self.end)]
+        self.besides = list(self.extra)
+        for k, over in enumerate(self.takeover):
+            for v in over[1] if over else ():
+                self.takers.setdefault(v, []).append(k)
+            if over and any(self.ends.get(v) == k for v in over[1]):
+                self.besides[k] -= self.bytes[over[0]]
 
     def candidates(self, smallest: int) -> list[Value]:
         """Values of at least `smallest` bytes that rest for a while and could be computed again, in
@@ -86,16 +102,18 @@ class Timeline:
         since a repetition would read a state after it has been overwritten."""
         runs: list[Run] = []
         again: dict[int, Run] = {}  # step -> its repetition
-        dropped = self.fleeting.union(dropped)
-        for k in range(self.end):
-            run = Run(k, {})
+        late = sorted({k for v in dropped for k in self.uses[v] if k >= self.rest[v][1]})
+        dropped, done = self.fleeting.union(dropped), 0
+        for k in late:
+            runs += self.plain[done:k]
+            run, done = Run(k, {}), k + 1
             for v in self.reads[k]:
                 if v in dropped and k >= self.rest[v][1]:
                     if not self.repeat(v, k, dropped, again, runs):
                         return None
                     run.sources[v] = again[self.maker[v]]
             runs.append(run)
-        return runs
+        return runs + self.plain[done:]
 
     def repeat(
         self, v: Value, now: int, dropped: Collection[Value], again: dict[int, Run], runs: list[Run]
@@ -127,42 +145,54 @@ class Timeline:
         return True
 
     def live(self, runs: Sequence[Run]) -> list[int]:
-        """Bytes alive at each run."""
-        n = len(runs)
-        size, own, extra = self.bytes, self.writes, self.extra
-        ends: dict[tuple[Value, int], int] = {}
-        starts: dict[tuple[Value, int], int] = {}
-        for at, run in enumerate(runs):
-            copy = id(run) if run.repeated else 0
-            for v in own[run.step]:
-                starts[v, copy] = ends[v, copy] = at
-            sources = run.sources
-            if sources:
-                for v in self.reads[run.step]:
-                    other = sources.get(v)
-                    ends[v, 0 if other is None else id(other)] = at
-            else:
-                for v in self.reads[run.step]:
-                    ends[v, 0] = at
-        for v in self.last:
-            ends[v, 0] = n
-        change = [0] * (n + 2)
-        for key, at in starts.items():
-            change[at] += size[key[0]]
-            change[ends[key] + 1] -= size[key[0]]
-        found, now = [], 0
-        for at, run in enumerate(runs):
-            now += change[at]
-            here = now + extra[run.step]
-            over = self.takeover[run.step]
-            if over is not None:
-                for v in over[1]:
-                    other = run.sources.get(v)
-                    if ends.get((v, 0 if other is None else id(other))) == at:
-                        here -= size[over[0]]
-                        break
-            found.append(here)
+        """Bytes alive at each run: as without repetitions, except where these read or make a
+        value."""
+        where = [at for at, run in enumerate(runs) if not run.repeated] + [len(runs)]
+        changed = [(at, run) for at, run in enumerate(runs) if run.repeated or run.sources]
+        ends = self.moved_ends(changed, where)
+        begun = [0 if run.repeated else self.begun[run.step] for run in runs]
+        done = [0 if run.repeated else self.done[run.step] for run in runs] + [self.done[-1]]
+        for at, run in changed:
+            if run.repeated:
+                begun[at] = self.begun[run.step]
+        for (v, copy), at in ends.items():
+            done[at] += self.bytes[v]
+            if copy is None:
+                done[where[self.ends[v]]] -= self.bytes[v]
+        alive = list(accumulate(map(sub, begun, [0, *done])))
+        found = [now + self.besides[run.step] for now, run in zip(alive, runs, strict=True)]
+        again = {where[k] for v, copy in ends if copy is None for k in self.takers.get(v, ())}
+        for at in again.union([at for at, _ in changed]):
+            run, over = runs[at], self.takeover[runs[at].step]
+            found[at] = alive[at] + self.extra[run.step]
+            for v in over[1] if over else ():
+                end = where[self.ends.get(v, self.end)]  # what is not in the arena has none
+                if ends.get((v, run.sources.get(v)), end) == at:
+                    found[at] -= self.bytes[over[0]]
+                    break
         return found
+
+    def moved_ends(
+        self, changed: Sequence[tuple[int, Run]], where: Sequence[int]
+    ) -> dict[tuple[Value, Run | None], int]:
+        """{(value, repetition that makes it): number of the last run that uses it}; None stands for
+        an original, where its last use is another than without repetitions. changed: runs that are
+        repetitions or read one, with their numbers; where: the number of every step."""
+        ends: dict[tuple[Value, Run | None], int] = {}
+        sources = {run.step: run.sources for _, run in changed if not run.repeated}
+        for v in {v for found in sources.values() for v in found}:
+            last = next(k for k in reversed(self.uses[v]) if v not in sources.get(k, ()))
+            ends[v, None] = where[last]
+        for at, run in changed:
+            if run.repeated:
+                ends.update({(v, run): at for v in self.writes[run.step]})
+            for v in self.reads[run.step]:
+                copy = run.sources.get(v)
+                if copy is not None:
+                    ends[v, copy] = at
+                elif run.repeated:
+                    ends[v, None] = max(ends.get((v, None), where[self.ends[v]]), at)
+        return ends
 
     def unrolled(self, runs: Sequence[Run]) -> Timeline:
         """The timeline in which `runs` are the steps: what is repeated there may be repeated
