@@ -29,6 +29,7 @@ simulation is then that much longer, there are fewer.
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Collection, Hashable
 from itertools import accumulate
@@ -56,6 +57,7 @@ class Search:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.seen: dict[frozenset, tuple[int, float] | None] = {}
+        self.levels: dict[frozenset, tuple[array, float] | None] = {}
         first = self.simulate(frozenset())
         assert first is not None
         self.base = first[1]
@@ -85,17 +87,24 @@ class Search:
 
     def above(self, dropped: frozenset, aim: int) -> tuple[list[int], float] | None:
         """(bytes above `aim` at every step and the repetitions before it, added cost)."""
+        if dropped not in self.levels:
+            self.levels[dropped] = self.level(dropped)
+        found = self.levels[dropped]
+        return found and ([n - aim if n > aim else 0 for n in found[0]], found[1])
+
+    def level(self, dropped: frozenset) -> tuple[array, float] | None:
+        """(bytes alive at every step or the repetitions before it, added cost)."""
         found = self.simulate(dropped)
         if found is None:
             return None
         runs, live, added = found
-        over, most = [], 0
+        highest, most = array("q"), 0
         for run, nbytes in zip(runs, live, strict=True):
-            most = max(most, nbytes - aim)
+            most = max(most, nbytes)
             if not run.repeated:
-                over.append(most)
+                highest.append(most)
                 most = 0
-        return over, added
+        return highest, added
 
     def best(self) -> list[tuple[int, float, frozenset]]:
         """The Pareto-optimal sets so far, the cheapest first."""
