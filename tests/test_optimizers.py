@@ -364,3 +364,27 @@ def test_a_state_goes_through_pickle_bit_by_bit(make, device):
         return p.numpy().tobytes()
 
     assert run(6, None) == run(6, 3) == run(6, 1)
+
+
+@pytest.mark.parametrize("make", [momentum_of, ss.Adam, ss.AdamW])
+def test_a_compiled_step_takes_every_new_rate_without_a_new_trace(make):
+    found = []
+    for compiled in (False, True):
+        p = ss.Parameter(array(1.0, -2.0))
+        optimizer = make([p], 0.1)
+        schedule = ss.optim.CosineDecay(optimizer, steps=8, warmup=2)
+
+        def step(x, p=p, optimizer=optimizer):
+            (p * p * x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        run = ss.compile(step) if compiled else step
+        for k in range(8):
+            run(ss.tensor(1.0 + k))
+            schedule.step()
+            if k == 4:
+                optimizer.lr = np.float32(0.3)
+        found.append(p.numpy().tobytes())
+        traces = getattr(run, "traces", 1)
+    assert found[0] == found[1] and traces <= 2  # the first step has made the slots
