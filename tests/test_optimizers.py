@@ -388,3 +388,103 @@ def test_a_compiled_step_takes_every_new_rate_without_a_new_trace(make):
         found.append(p.numpy().tobytes())
         traces = getattr(run, "traces", 1)
     assert found[0] == found[1] and traces <= 2  # the first step has made the slots
+
+
+# ---- steps that did not happen -------------------------------------------------------------------
+def begin_apart(before):
+    """Adam: a alone for 4 steps, then a and b for 3, after `before` has done something that is no
+    step."""
+    a, b = ss.Parameter(array(0.0), "a"), ss.Parameter(array(0.0), "b")
+    optimizer = ss.Adam([a, b], lr=0.1)
+
+    def early(g):
+        optimizer.zero_grad()
+        (a * g).sum().backward()
+        optimizer.step()
+
+    def late(g):
+        optimizer.zero_grad()
+        ((a + b) * g).sum().backward()
+        optimizer.step()
+
+    run = ss.compile(early), ss.compile(late)
+    before(a, b, optimizer, run)
+    for k in range(7):
+        run[k >= 4](ss.tensor(array(1.0 + k)))
+    return a.item(), b.item()
+
+
+def look_at_a_plan(a, b, optimizer, run):
+    run[1].plan(ss.tensor(array(1.0)))
+
+
+def look_at_both_plans(a, b, optimizer, run):
+    run[1].plan(ss.tensor(array(1.0)))
+    run[0].plan(ss.tensor(array(1.0)))
+
+
+def fail_in_a_trace(a, b, optimizer, run):
+    def step(g):
+        ((a + b) * g).sum().backward()
+        optimizer.step()
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        ss.compile(step)(ss.tensor(array(1.0)))
+
+
+def be_refused(a, b, optimizer, run):
+    ((a + b) * math.nan).sum().backward()
+    ss.check_nan_gradients([a, b])
+    optimizer.step()
+    with pytest.raises(ss.errors.DataError):
+        a.numpy()
+
+
+def load_it(a, b, optimizer, run):
+    look_at_a_plan(a, b, optimizer, run)
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+@pytest.mark.parametrize(
+    "before", [look_at_a_plan, look_at_both_plans, fail_in_a_trace, be_refused, load_it]
+)
+def test_a_step_that_did_not_happen_starts_no_clock(before):
+    gs = np.arange(1.0, 8.0)
+    a, b = begin_apart(before)
+    assert (a, b) == begin_apart(lambda *_: None)
+    assert a == pytest.approx(adam(gs), rel=1e-4)
+    assert b == pytest.approx(adam([None] * 4 + list(gs[4:])), rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [lambda ps, lr: ss.SGD(ps, lr), momentum_of, ss.Adam, ss.AdamW])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_refused_gradient_of_one_parameter_refuses_the_whole_step(make, first):
+    """The plan ends before anything is stored: no half of a step happens, in any optimiser."""
+    a, b = ss.Parameter(array(1.0), "a"), ss.Parameter(array(1.0), "b")
+    optimizer = make([a, b], 0.1)
+
+    def step(scale):
+        (a * 1.0 + b * scale).sum().backward()
+        ss.check_nan_gradients([a, b])
+        optimizer.step()
+        optimizer.zero_grad()
+
+    if not first:
+        step(2.0)
+    before = a.tolist(), b.tolist(), flat(optimizer.state_dict())
+    step(math.nan)
+    with pytest.raises(ss.errors.DataError, match="gradient of b is NaN"):
+        a.numpy()
+    after = a.tolist(), b.tolist(), flat(optimizer.state_dict())
+    if not first:  # slots are there, and zero, after a first step that was refused
+        assert after == before
+    assert after[:2] == before[:2]
+    step(2.0)
+    twins = ss.Parameter(array(1.0), "a"), ss.Parameter(array(1.0), "b")
+    other = make(list(twins), 0.1)
+    for _ in range(2 - first):
+        (twins[0] + twins[1] * 2.0).sum().backward()
+        other.step()
+        other.zero_grad()
+    assert [p.numpy().tobytes() for p in (a, b)] == [p.numpy().tobytes() for p in twins]

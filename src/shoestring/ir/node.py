@@ -65,6 +65,7 @@ class Node:
     spent       a backward() went through: its value is not worth keeping
     stale       the name of an overwritten state that this value was computed from
     refused     raises the error for which it is not computed
+    together    (of a store) the token of the assignment whose stores happen all or none
     layer       Location of the layer that built it;  line: the user's line, recorded for checks
                 only
     """
@@ -84,6 +85,7 @@ class Node:
         "spent",
         "stale",
         "state",
+        "together",
         "value",
     )
 

@@ -18,7 +18,14 @@ class Clock:
     same step share one; it ticks at every step."""
 
     def __init__(self, values: tuple[float, float] = (1.0, 1.0)) -> None:
-        self.values, self.powers = values, {}
+        self.values, self.powers, self.started = values, {}, False
+
+    def begun(self) -> bool:
+        """Whether a step has counted. One that was traced, or refused, has not: then the powers are
+        1, and no version of them is pending."""
+        states = [state for pair in self.powers.values() for state in pair]
+        self.started = self.started or any(float(value_of(s)) != 1 for s in states)
+        return self.started or any(s.node is not s.leaf for s in states)
 
     def on(self, device: str) -> tuple[State, State]:
         if device not in self.powers:

@@ -38,8 +38,9 @@ class Shared:
     """Nodes that all parameters of one step have in common: `shared(name, device)` is an attribute
     of the optimiser as an input of the plan, read again at every replay."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer, self.nodes = optimizer, {}
+    def __init__(self, optimizer: Optimizer, stepping: set[int]) -> None:
+        self.optimizer, self.nodes, self.stepping = optimizer, {}, stepping
+        self.ticking: list[Clock] = []  # that run, whether their parameters step or not
 
     def once(self, key: Any, build: Callable[[], Node]) -> Node:
         if key not in self.nodes:
@@ -111,13 +112,19 @@ class Optimizer:
         """Give every parameter that has a gradient its next version. Without any gradient nothing
         happens."""
         self.check_free("step")
-        updates: list[tuple[State, Node]] = []
-        number = Shared(self)
-        for k, p in enumerate(self.parameters):
-            gradient = p.state.grad
-            if p.requires_grad and gradient is not None and gradient.node is not None:
-                updates += self.update(k, p.state, gradient.node, number)
-        runtime.assign(updates + self.tick(number) if updates else updates, settle=True)
+        found = [
+            (k, p.state, p.state.grad.node)
+            for k, p in enumerate(self.parameters)
+            if p.requires_grad and p.state.grad is not None and p.state.grad.node is not None
+        ]
+        if found:
+            number = Shared(self, {k for k, _, _ in found})
+            self.prepare(number)
+            updates = [u for k, p, g in found for u in self.update(k, p, g, number)]
+            runtime.assign(updates + self.tick(number), settle=True)
+
+    def prepare(self, number: Shared) -> None:
+        """Called before the updates of a step; `number.stepping`: positions of its parameters."""
 
     def check_free(self, what: str) -> None:
         if self in WINDOWS:
@@ -295,12 +302,28 @@ class Adam(Optimizer):
             checked(type(self).__name__, name, value, *BETA)
         self.beta1, self.beta2 = values
 
+    def prepare(self, number):
+        clocks: dict[Clock, set[int]] = {}
+        for k, clock in self.clocks.items():
+            clocks.setdefault(clock, set()).add(k)
+        number.ticking = [clock for clock in clocks if clock.begun()]
+        for clock, shared in clocks.items():
+            # given out by a trace, or a refused step, to parameters that now begin apart
+            if (
+                clock not in number.ticking
+                and shared & number.stepping
+                and shared - number.stepping
+            ):
+                self.clocks = {k: c for k, c in self.clocks.items() if c is not clock}
+                runtime.session.structure += 1  # compiled steps must not go on with it
+
     def tick(self, number):
         if self.fresh.powers:
             self.fresh = Clock()
+        stepping = [self.clocks[k] for k in sorted(number.stepping)]
         return [
             (state, F.mul(state.node, number(beta, device)))
-            for clock in {id(c): c for c in self.clocks.values()}.values()
+            for clock in dict.fromkeys([*number.ticking, *stepping])
             for device, states in clock.powers.items()
             for state, beta in zip(states, ("beta1", "beta2"), strict=True)
         ]

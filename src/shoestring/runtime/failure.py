@@ -79,10 +79,17 @@ def behind(bad: set[Node], roots: Iterable[Node]) -> set[Node]:
 
 
 def drop(states: Iterable[State]) -> list[State]:
-    """Let go of the versions that depend on refused values; the states that had such. (A gradient
-    before clipping stays, and a running statistic of the forward pass.)"""
+    """Let go of the versions that depend on refused values, and of those assigned together with
+    them: no half of an optimiser's step happens. The states that had such. (A gradient before
+    clipping stays, and a running statistic of the forward pass.)"""
     versions = [v for s in states for v in s.pending]
-    bad = behind({n for n in ancestry(versions) if n.refused is not None}, versions)
+    bad = {n for n in ancestry(versions) if n.refused is not None}
+    known = -1
+    while known != len(bad):
+        bad = behind(bad, versions)
+        known = len(bad)
+        tokens = {token_of(v) for v in versions if v in bad} - {None}
+        bad |= {v for v in versions if token_of(v) in tokens}
     lost = [s for s in states if not bad.isdisjoint(s.pending)]
     for state in lost:
         state.pending = [v for v in state.pending if v not in bad]
@@ -92,11 +99,17 @@ def drop(states: Iterable[State]) -> list[State]:
     return lost
 
 
+def token_of(version: Node) -> object:
+    """What the stores of one assign() have in common; None where it was the only one."""
+    return getattr(version, "together", None)
+
+
 def components(wanted: list[Node], changed: list[State]) -> list[tuple[list[Node], list[State]]]:
     """Parts of (wanted, changed) that can be computed one after the other: they share nothing that
-    is still to be computed, and none reads what another overwrites."""
+    is still to be computed, none reads what another overwrites, and none has a part of what was
+    assigned together."""
     doomed = {s.leaf for s in changed if s.leaf is not None}
-    parts: list[tuple[set[Node], list[Node], list[State]]] = []
+    parts: list[tuple[set, list[Node], list[State]]] = []
     roots: list[tuple[Node, State | None]] = [(n, None) for n in wanted]
     for root, state in [*roots, *[(s.node, s) for s in changed]]:
         reach, stack = {root}, [root]
@@ -107,6 +120,7 @@ def components(wanted: list[Node], changed: list[State]) -> list[tuple[list[Node
                 if n not in reach and (n.value is None or n in doomed):
                     reach.add(n)
                     stack += [n] if n.value is None else []
+        reach |= {token_of(n) for n in reach} - {None}
         part = (reach, [] if state else [root], [state] if state else [])
         for other in [p for p in parts if not p[0].isdisjoint(reach)]:
             parts.remove(other)

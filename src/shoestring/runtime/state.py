@@ -112,12 +112,14 @@ def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
         from .flush import flush
 
         flush()
-    stores = []
+    stores, token = [], object() if len(updates) > 1 else None
     for state, node in updates:
         if state.node is not None and node.spec is not state.node.spec:
             mismatch(state, node.spec)
         store = F.store(node)
         store.state, store.needs_grad = state, state.needs_grad
+        if token is not None:
+            store.together = token
         stores.append((state, store))
     with Uninterrupted() as guard:
         guard.hold()
