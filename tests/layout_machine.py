@@ -67,7 +67,7 @@ def some_axes(rng, a):
     return tuple(k for k in range(a.ndim) if rng.random() < 0.5)
 
 
-# ---- instructions: (rng, operands as arrays) -> (on tensors, on arrays) ---------------------------
+# ---- instructions: (rng, operands as arrays) -> (on tensors, on arrays) --------------------------
 def transpose(rng, a):
     order = list(range(a.ndim))
     rng.shuffle(order)
