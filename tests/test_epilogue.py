@@ -89,9 +89,7 @@ def test_steps_after_a_convolution(geometry, steps, keep):
 
     def made():
         x, w = ss.tensor(noise(5, *x_shape)), ss.tensor(noise(6, *w_shape))
-        return [
-            wrap(F.conv2d(v.node, w.node, stride=stride, padding=padding)) for v in (x, x * 2)
-        ]
+        return [wrap(F.conv2d(v.node, w.node, stride=stride, padding=padding)) for v in (x, x * 2)]
 
     same_bits(made, steps, keep)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from test_every_op import CASES
 
-import shoestring as ss
 from shoestring import runtime
 from shoestring.backends.device import device as open_device
 from shoestring.ir import F, leaf
