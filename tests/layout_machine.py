@@ -160,7 +160,10 @@ BINARY = {
     "mul": (lambda x, y: x * y, np.multiply),
     "div": (lambda x, y: x / (ss.tanh(y) + 2.0), lambda x, y: x / (np.tanh(y) + 2)),
     "maximum": (lambda x, y: ss.maximum(x, y), np.maximum),
-    "where": (lambda x, y: ss.where(x > y, x, y * 2), lambda x, y: np.where(x > y, x, y * 2)),
+    "where": (
+        lambda x, y: ss.where(x > y, x - y, (y - x) * 2),  # no jump where they are equal
+        lambda x, y: np.where(x > y, x - y, (y - x) * 2),
+    ),
 }
 
 

@@ -19,10 +19,12 @@ strides     leaves that are not contiguous -> strides in elements
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..errors import fail
 from ..ir import OPS, OUTPUTS, Node, Op, Output, Spec
 from .graph import Graph, is_number
 
@@ -124,16 +126,41 @@ class Draft:
                 found[j].add(i)
         return found
 
+    def by_age(self) -> list[int]:
+        """Positions by age as far as inputs come first. A kernel that stands for several has one age
+        and may be older than what it reads."""
+        waiting = [len(set(ins)) for ins in self.ins]
+        ready = [(self.rank[i], i) for i, count in enumerate(waiting) if not count]
+        heapq.heapify(ready)
+        consumers, found = self.consumers(), []
+        while ready:
+            _, i = heapq.heappop(ready)
+            found.append(i)
+            for reader in set(consumers[i]):
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(ready, (self.rank[reader], reader))
+        return found
+
     def topological(self) -> Iterator[int]:
         """Positions with inputs first (positions that passes have added stand at the end of the
         lists)."""
         done: set[int] = set()
+        entered: set[int] = set()
         for start in range(len(self)):
             stack = [start]
             while stack:
                 i = stack[-1]
                 waiting = [j for j in self.ins[i] if j not in done] if i not in done else []
                 if waiting:
+                    if i in entered:  # its inputs were visited, and lead back to it
+                        fail(
+                            "compile/draft.cycle",
+                            f"{self.ops[i].name} at position {i} depends on itself",
+                            tensors={},
+                            hint="this is a bug in a pass; please report it with the program",
+                        )
+                    entered.add(i)
                     stack.extend(waiting)
                     continue
                 stack.pop()

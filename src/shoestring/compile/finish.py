@@ -34,14 +34,19 @@ def finish(draft: Draft) -> Draft:
 
 class Survey:
     """Of a draft, which stays as it is until all kernels have been looked at: a value joins one of
-    them at most, since everything else that it reads is older than that kernel. order: positions,
-    inputs first; number: the place of each in it."""
+    them at most, since everything else that it reads comes before that kernel. order: positions,
+    by age as far as inputs come first; number: the place of each in it."""
 
     def __init__(self, draft: Draft) -> None:
         self.draft, self.alive, self.readers = draft, reachable(draft), draft.readers()
-        self.order = list(draft.topological())
+        self.order = draft.by_age()
         self.number = {i: k for k, i in enumerate(self.order)}
         self.updates = self.find_updates()
+
+    def before(self, j: int, maker: int) -> bool:
+        """Whether j is known when the kernel starts. Older is not enough: a kernel that stands for
+        several may be as old as one of them while j comes from another."""
+        return self.number[j] < self.number[maker]
 
     def find_updates(self) -> set[int]:
         """What leads only to new versions of states, and reads an old one or is the new one."""
@@ -138,7 +143,7 @@ class Finish:
             return False
         for j in ins:
             root = self.behind(j)
-            early = draft.ops[root] is None or draft.rank[root] < draft.rank[self.maker]
+            early = draft.ops[root] is None or self.survey.before(root, self.maker)
             if not self.known(j) and not early:
                 return False
         if any(draft.specs[j].size not in (1, self.size) for j in ins):

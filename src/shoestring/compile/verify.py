@@ -15,7 +15,7 @@ def verify(draft: Draft, after: str) -> None:
             f"position {i} reads a position that does not exist",
         )
         require(op is not None or not ins, after, f"leaf {i} has inputs")
-    require(len(list(draft.topological())) == len(draft), after, "a position depends on itself")
+    list(draft.topological())  # complains where a position depends on itself
     order = getattr(draft, "order", None)
     if order is None:
         return
