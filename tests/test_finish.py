@@ -159,3 +159,11 @@ def test_kernels_refuse_a_program_that_is_not_whole():
     refused("program_sums", count, good[:40], reals, "not whole|sizes")
     refused("program_sums", count + 1, good, reals, "sizes")
     refused("program_sums", count, [*good, 0], reals, "sizes")
+
+
+def test_what_is_older_than_a_kernel_may_still_depend_on_it():
+    """Both sums share a kernel; the product with the second reads what comes from the first."""
+    a, b = (ss.tensor(np.random.default_rng(k).random((3, 4))) for k in (0, 1))
+    found = ss.softmax(a.sum(axis=0)) * b.sum(axis=0)
+    e = np.exp(a.numpy().sum(0))
+    np.testing.assert_allclose(found.numpy(), e / e.sum() * b.numpy().sum(0), rtol=1e-5)

@@ -172,8 +172,15 @@ def index():
     wrap(F.check_index((ss.tensor([0, 7]) + 0).node, limit=3, what="label", of="classes")).numpy()
 
 
+def cycle():
+    graph = ss.compile(lambda a: (a * 2).relu()).plan(t(2)).options.draft.copy()
+    graph.ins = [[i] if op is not None else [] for i, op in enumerate(graph.ops)]
+    list(graph.topological())
+
+
 TRIGGERS = {
     "compile/backward.stale": (stale, ["before step()", "has been replaced"]),
+    "compile/draft.cycle": (cycle, ["depends on itself", "bug in a pass"]),
     "compile/kernel.missing": (missing_kernel, ["no kernel 'matmul'", "pip install"]),
     "compile/trace.devices": (two_devices, ["cpu, reference"]),
     "compile/trace.leak": (leak, ["outlives", "return it from the step"]),
