@@ -171,3 +171,11 @@ def test_numbers_of_any_kind_are_taken(max_norm):
     assert ss.clip_grad_norm_([p], math.inf, "inf").item() == pytest.approx(0.8)
     assert ss.clip_grad_norm_([p], 1e39, 1e39).item() == pytest.approx(0.8)
     np.testing.assert_allclose(p.grad.numpy(), [0.6, 0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("x", [[1.0, 3.0], np.array([1, 3]), ss.tensor([1, 3])])
+def test_statistics_of_anything_that_a_tensor_can_be_made_of(x, capsys):
+    ss.print_tensor_stats(x, "x")
+    ss.print_tensor_stats(np.zeros((0, 2)))
+    out = capsys.readouterr().out
+    assert "x [2]" in out and "min 1  max 3  mean 2" in out and "no finite values" in out

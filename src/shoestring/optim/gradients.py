@@ -114,7 +114,9 @@ def check_nan_gradients(parameters: Iterable[Parameter]) -> None:
 
 
 def print_tensor_stats(x: Tensor, name: str = "") -> None:
-    """Print min, max, mean, std and the count of NaN and infinite values of x."""
+    """Print min, max, mean, std and the count of NaN and infinite values of x, a tensor or what
+    `ss.tensor` takes."""
+    x = x if isinstance(x, Tensor) else tensor(x)
     values = np.asarray(x.numpy(), np.float64)
     finite = values[np.isfinite(values)]
     name = name or getattr(x, "name", "tensor")
