@@ -276,3 +276,32 @@ def test_a_changed_or_missing_byte_is_never_a_changed_number(tmp_path):
         for name in found:  # a flipped bit in a name gives another name, and none to a Module
             match = [v for v in state.values() if np.array_equal(v, found[name])]
             assert match and match[0].dtype == found[name].dtype
+
+
+PROBES = """
+import pathlib, sys, tempfile, time
+from shoestring.cli import train
+write = tempfile.TemporaryFile
+
+class Slow:
+    def __init__(self, **options):
+        self.file = write(**options)
+    def __enter__(self):
+        return self
+    def write(self, content):
+        self.file.write(content)
+        self.file.flush()
+        print("writing", flush=True)
+        time.sleep(100)
+
+train.tempfile.TemporaryFile = Slow
+train.writable_folder(pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_a_command_that_is_killed_while_it_tries_a_folder_leaves_nothing(tmp_path):
+    run = [sys.executable, "-c", PROBES, tmp_path]
+    process = subprocess.Popen(run, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"writing\n"
+    end(process, signal.SIGKILL)
+    assert names(tmp_path) == []

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -237,13 +237,11 @@ def scaled(x: np.ndarray) -> np.ndarray:
 def writable_folder(folder: pathlib.Path) -> pathlib.Path:
     """The folder, made if need be; complains before any training if there is no right or no room
     to write a megabyte, which weights and curve together stay below."""
-    probe = folder / f".probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            probe.write_bytes(bytes(1 << 20))
-        finally:
-            probe.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:  # gone with the process, however it ends
+            probe.write(bytes(1 << 20))
+            probe.flush()
     except OSError as problem:
         fail(
             "data/train.folder",
