@@ -288,6 +288,8 @@ class Slow:
         self.file = write(**options)
     def __enter__(self):
         return self
+    def __exit__(self, *problem):
+        self.file.close()
     def write(self, content):
         self.file.write(content)
         self.file.flush()
