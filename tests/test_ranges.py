@@ -390,3 +390,30 @@ def test_grad_of_what_y_does_not_depend_on():
         ss.grad(constant, p)
     assert ss.grad((p * 0).sum(), p).tolist() == [0, 0]  # it takes part: its gradient is 0
     assert ss.grad((p.detach() * q).sum(), p, allow_unused=True) is None
+
+
+def test_only_floats_require_gradients():
+    def later():
+        v = ss.Variable([1, 2])
+        v.requires_grad = True
+
+    for make in (
+        lambda: ss.Parameter([1, 2]),
+        lambda: ss.Variable([1, 2], requires_grad=True),
+        lambda: ss.tensor([True], requires_grad=True),
+        later,
+    ):
+        with pytest.raises(TypeError, match="only floats have gradients"):
+            make()
+    v = ss.Variable([1, 2])
+    v.requires_grad = False
+    assert ss.Parameter(np.array([1, 2], ">f8")).dtype == np.float32
+
+
+def test_weights_of_a_gradient_may_be_integers_and_lists():
+    p = ss.Parameter([1.0, 2.0])
+    for weights in (ss.tensor([1, 3]), [1, 3], np.array([1.0, 3.0])):
+        p.grad = None
+        p.backward(weights)
+        (p * 1).backward(weights)
+        assert p.grad.dtype == np.float32 and p.grad.tolist() == [2, 6]

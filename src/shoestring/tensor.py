@@ -205,12 +205,13 @@ class Tensor(Methods):
                 tensors={"x": self.spec},
                 hint="loss.mean().backward()",
             )
-        if gradient is not None and tuple(gradient.shape) != self.shape:
+        given = None if gradient is None else node_of(gradient, self)
+        if given is not None and given.shape != self.shape:
             fail(
                 "shape/backward.gradient",
                 "the gradient has another shape than what it weighs",
                 op="backward",
-                tensors={"x": self.spec, "gradient": gradient.spec},
+                tensors={"x": self.spec, "gradient": given.spec},
                 hint="ss.ones_like(x)",
             )
         if not self.node.needs_grad and not self.node.stale:
@@ -223,11 +224,10 @@ class Tensor(Methods):
                 hint="ss.tensor(data, requires_grad=True), or a Module's parameters",
             )
         runtime.settle_pending()
-        seed = (
-            runtime.scalar(1.0, self.dtype, device=self.device)
-            if gradient is None
-            else gradient.node
-        )
+        if given is None:
+            seed = runtime.scalar(1.0, self.dtype, device=self.device)
+        else:
+            seed = given if given.dtype == self.dtype else F.cast(given, to=self.dtype.name)
         found = gradients(self.node, seed, spend=not retain_graph)
         runtime.add_gradients(
             [(version.state, g) for version, g in found.items() if version.state is not None]

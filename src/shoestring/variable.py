@@ -43,6 +43,7 @@ class Variable(Tensor):
         device = device or (value.device if isinstance(value, Tensor) else default_device())
         device = open_device(device).name
         array = as_data(*plain(value, dtype, device), device)
+        check_differentiable(array.dtype, requires_grad)
         home = open_device(device).upload(array, name)
         kind = "parameters" if isinstance(self, Parameter) else ""  # also while it is frozen
         self.state = State(name, home, requires_grad, device, kind)
@@ -63,6 +64,7 @@ class Variable(Tensor):
 
     @requires_grad.setter
     def requires_grad(self, needs: bool) -> None:
+        check_differentiable(self.dtype, needs)
         runtime.flush()
         self.state.needs_grad = needs
         session.structure += 1  # compiled steps were traced for the other case
@@ -179,6 +181,17 @@ def restored(kind: type[Variable], state: State, attributes: dict[str, Any]) -> 
     return handle
 
 
+def check_differentiable(dtype: np.dtype, needs: bool) -> None:
+    if needs and dtype.kind != "f":
+        fail(
+            "type/tensor.grad",
+            f"only floats have gradients, this is {dtype}",
+            op="tensor",
+            tensors={},
+            hint="ss.tensor(data, dtype='float32', requires_grad=True)",
+        )
+
+
 def plain(data: Any, dtype: Any, device: str) -> tuple[Any, Any]:
     """Data and type asked for; a tensor's values keep their type where they stay on its device."""
     if not isinstance(data, Tensor):
@@ -200,15 +213,5 @@ def tensor(
     device = device or (data.device if isinstance(data, Tensor) else default_device())
     data, dtype = plain(data, dtype, device)
     if requires_grad:
-        variable = Variable(data, "tensor", True, device, dtype)
-        if variable.dtype.kind != "f":
-            fail(
-                "type/tensor.grad",
-                f"only floats have gradients, this is {variable.dtype}",
-                op="tensor",
-                tensors={},
-                hint="ss.tensor(data, dtype='float32', requires_grad=True)",
-                error=None,
-            )
-        return variable
+        return Variable(data, "tensor", True, device, dtype)
     return wrap(data_node(data, dtype, device))
