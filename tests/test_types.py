@@ -12,6 +12,7 @@ import pytest
 import types_table
 
 import shoestring as ss
+from shoestring.backends.opencl import devices as opencl_devices
 
 if np.lib.NumpyVersion(np.__version__) < "2.0.0":
     pytest.skip("compares with the rules of NumPy 2", allow_module_level=True)
@@ -39,6 +40,7 @@ FUNCTIONS = {"maximum": "maximum", "minimum": "minimum"}
 BINARY = OPERATORS | {name: name for name in FUNCTIONS}
 NUMBERS = [True, False, 0, 1, 3, -1, 200, 300, 2**31, 2**63, -(2**63), 2**64, 2.5, -0.5, 1e30]
 DEVICES = ["cpu", "reference"]
+ALL_DEVICES = [*DEVICES, *["opencl:0"][: len(opencl_devices())]]
 
 
 def sample(dtype):
@@ -103,7 +105,7 @@ def test_python_numbers(dtype, number, name, device):
     agree(call(f, ss, number, t), call(f, np, number, x))
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ALL_DEVICES)
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_of_integers_with_numbers_are_exact(name, device):
     """Python compares integers with floats exactly; a float32 could not tell these apart."""
@@ -128,7 +130,7 @@ def test_comparisons_of_integers_with_numbers_are_exact(name, device):
 BIG = 2**53 + 1
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", ALL_DEVICES)
 @pytest.mark.parametrize(
     "make",
     [
@@ -158,6 +160,23 @@ BIG = 2**53 + 1
 def test_int64_stays_exact(make, device):
     y = make(ss.tensor([BIG], device=device))
     assert y.dtype == np.int64 and np.asarray(y.tolist()).reshape(-1).tolist() == [BIG]
+
+
+@pytest.mark.parametrize("device", ALL_DEVICES)
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+def test_bits(dtype, device):
+    a, b = np.array([6, 1, 0, 127]).astype(dtype), np.array([3, 2, 1, 85]).astype(dtype)
+    x, y = ss.tensor(a, device=device), ss.tensor(b, device=device)
+    for found, want in (
+        (x & y, a & b),
+        (x | y, a | b),
+        (x ^ y, a ^ b),
+        (~x, ~a),
+        (1 & x, 1 & a),
+        (x | 2, a | 2),
+        (True ^ x, True ^ a),
+    ):
+        assert found.dtype == want.dtype and found.tolist() == want.tolist()
 
 
 def test_clip_meets_its_bounds_as_other_operands_do():
