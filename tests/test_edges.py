@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import shoestring as ss
+from shoestring.backends.opencl import devices
 from shoestring.errors import ShapeError
+from shoestring.ir import F
+from shoestring.tensor import wrap
 
 DEVICES = ("cpu", "reference")
 
@@ -109,3 +112,23 @@ def test_clipping_gradients_of_zero_leaves_zero():
     (p * 0).sum().backward()
     assert ss.clip_grad_norm_([p], 1.0).item() == 0
     assert p.grad.tolist() == [0, 0]
+
+
+# ---- results that are views of what a plan does not own ------------------------------------------
+@pytest.mark.parametrize("device", [*DEVICES, *["opencl:0"] * bool(devices())])
+def test_a_gradient_that_is_a_view_of_its_seed_lives_on_the_device(device):
+    x = ss.tensor([[1.0, 2.0]], device=device, requires_grad=True)
+    g = ss.grad(x.reshape(2).sum(), x)
+    assert g.tolist() == [[1, 1]]
+    assert type(g.realize()) is type(ss.tensor([1.0], device=device).realize())
+    assert (g * 2 + g).tolist() == [[3, 3]]
+
+
+@pytest.mark.parametrize("device", [*DEVICES, *["opencl:0"] * bool(devices())])
+def test_a_checked_parameter_keeps_the_value_that_was_checked(device):
+    p = ss.Parameter([1.0, 2.0], device=device)
+    checked = wrap(F.check_finite(p.state.node, what="p"))
+    checked.numpy()
+    p.assign(p * 2)
+    assert p.tolist() == [2, 4]
+    assert checked.tolist() == [1, 2]

@@ -12,6 +12,7 @@ twins       positions that compute the same of several micro-batches -> a number
 groups      positions that run as one launch;  chained: piece by piece behind the one before
 repeated    positions that compute what another has computed before, under a budget
 homes       leaves that are homes;  numbers: leaves that the host holds (a rate, a random key)
+staged      numbers that a plan copies to where the device can read them
 labels      leaves and stores of states, and values of versions that a newer one supersedes ->
             (kind, name), for reports
 strides     leaves that are not contiguous -> strides in elements
@@ -37,6 +38,7 @@ class Draft:
         self.rank: list[float] = []
         self.layers: list[Any] = []
         self.homes, self.numbers, self.strides = set(), set(), {}
+        self.staged: set[int] = set()
         self.leaves, self.outputs = list(graph.leaves), list(outputs)
         self.stores = dict(graph.stores)
         self.labels: dict[int, tuple[str, str]] = {}

@@ -64,6 +64,7 @@ def plan(
            is small enough the smallest is returned
     """
     draft = Draft(graph, outputs)
+    draft.staged = set() if device.host else set(draft.numbers)
     for run in PASSES:
         if run in FUSING and (not fused or run.__name__ in device.without):
             continue
@@ -90,7 +91,7 @@ def lower(
 ) -> Plan:
     """Steps with addresses: bases for what outlives the plan, arena offsets for the rest."""
     external = outliving(draft)
-    staged = [] if device.host else [i for i in draft.leaves if i in draft.numbers]
+    staged = [i for i in draft.leaves if i in draft.staged]
     bases = {i: base for i, base in bases_of(draft).items() if i not in staged}
     steps = [make_step(draft, i) for i in draft.order]
     end = len(steps)

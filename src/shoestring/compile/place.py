@@ -5,10 +5,10 @@
     steps       positions that do work: everything but leaves, views and superseded stores
 
 Copies appear only where they must: a reshape that its strides do not allow; a kernel that wants its
-input contiguous; a view of a home that leaves the plan (the home is overwritten later); an output
-that would keep a larger buffer alive. A store takes over the step that feeds only it, so that the
-value is computed in the home itself. An elementwise step may do so even if it reads that home, at
-its own index only: no other view of it among its inputs.
+input contiguous; a view of a home that leaves the plan (the home is overwritten later), or of a
+number staged for it; an output that would keep a larger buffer alive. A store takes over the step
+that feeds only it, so that the value is computed in the home itself. An elementwise step may do so
+even if it reads that home, at its own index only: no other view of it among its inputs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def place_one(draft: Draft, i: int) -> None:
         look_at(draft, i, ins[0])
     elif op.kind == "check":
         ensure_contiguous(draft, i, range(len(ins)))
-        look_at(draft, i, draft.ins[i][0])
+        if i in draft.outputs and must_copy(draft, i, draft.root[ins[0]]):
+            ins[0] = copied(draft, ins[0], i)
+        look_at(draft, i, ins[0])
         draft.steps.append(i)
     elif op.kind == "view":
         place_view(draft, i)
@@ -99,7 +101,7 @@ def set_view(draft: Draft, i: int, source: int, found) -> None:
 
 
 def must_copy(draft: Draft, i: int, root: int) -> bool:
-    if root in draft.homes or root in draft.stores:
+    if root in draft.homes or root in draft.stores or root in draft.staged:
         return True
     return (
         draft.ops[root] is not None
