@@ -70,6 +70,17 @@ def anything_goes(self, x):
     return 1.0
 
 
+def largest_first(self, x):
+    """x^3 by a way that needs an element."""
+    return (x / x.max()) ** 3 * x.max() ** 3
+
+
+def averaged_gradient(self, F, dy, y, x):
+    """dx = dy 3 x^2 = dy (3/n) n x^2, n the number of elements."""
+    share = 3 / x.spec.size
+    return (F.mul(dy, F.affine(F.mul(x, x), scale=share * x.spec.size)),)
+
+
 def no_derivation(self, F, dy, y, x):
     return (dy,)
 
@@ -103,6 +114,8 @@ def test_a_right_op_passes():
             "do not become axis 1",
         ),
         (dict(launch=halved), "of its kernel differs from the reference"),
+        (dict(reference=largest_first), "fails without elements: ValueError: zero-size array"),
+        (dict(gradient=averaged_gradient), "fails without elements: ZeroDivisionError"),
     ],
 )
 def test_a_mistake_is_caught(changes, message):
@@ -237,7 +250,7 @@ def test_a_view_must_place_the_elements_of_its_reference():
         offset = 1
 
         def shape(self, x):
-            return (x[0] - 1,)
+            return (max(x[0] - 1, 0),)
 
         def batch_axis(self, axes, x):
             return "mixed" if axes[0] == 0 else axes[0]
@@ -246,7 +259,7 @@ def test_a_view_must_place_the_elements_of_its_reference():
             return x[1:]
 
         def view(self, shape, strides):
-            return (shape[0] - 1,), strides, self.offset * strides[0]
+            return (max(shape[0] - 1, 0),), strides, self.offset * strides[0]
 
         def cost(self, x):
             return Cost(0, 0)

@@ -3,11 +3,15 @@ of itself."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-import shoestring  # noqa: F401  (registers the ops)
-from shoestring import testing
-from shoestring.ir import OPS
+from shoestring import runtime, testing
+from shoestring.backends.device import FACTORIES
+from shoestring.backends.device import device as open_device
+from shoestring.backends.opencl import devices
+from shoestring.ir import OPS, F, leaf
+from shoestring.tensor import wrap
 
 OURS = {name: cls for name, cls in sorted(OPS.items()) if cls.__module__.startswith("shoestring.")}
 CASES = [
@@ -50,3 +54,34 @@ def test_view_places_the_elements_of_the_reference(cls, case):
 @pytest.mark.parametrize(("cls", "case"), [c for c in CASES if c.values[0].kind == "expr"])
 def test_special_values(cls, case):
     testing.check_special(cls, case)
+
+
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_shapes_without_elements(cls, case):
+    testing.check_empty(cls, case)
+
+
+@pytest.mark.parametrize("device", [*sorted(FACTORIES), *["opencl:0"] * bool(devices())])
+@pytest.mark.parametrize(("cls", "case"), CASES)
+def test_shapes_without_elements_on_every_device(cls, case, device):
+    """Forward and backward, through the compiler, what an op gives alone and beside its like."""
+    for variant in testing.empty_cases(cls, case):
+        arrays = [a for a in variant.inputs() if a.dtype != np.float64]
+        if cls.kind == "effect" or len(arrays) < len(variant.shapes):
+            continue
+        there = open_device(device).upload
+        xs = [leaf(there(a), needs_grad=a.dtype.kind == "f", device=device) for a in arrays]
+        found = getattr(F, cls.name)(*xs, **variant.attributes)
+        found = found if isinstance(found, tuple) else (found,)
+        asked = list(found)
+        if cls.gradient is not None:
+            asked += [dx for _, dx in testing.derivatives(found, xs)]
+        asked = [n for n in dict.fromkeys(asked) if n.value is None]
+        with np.errstate(all="ignore"):
+            wanted = testing.evaluate(asked, dict(zip(xs, arrays, strict=True)))
+        handles = [wrap(n) for n in asked]
+        runtime.flush(asked)
+        for handle, want in zip(handles, wanted, strict=True):
+            y = handle.numpy()
+            assert (y.shape, y.dtype) == (handle.shape, handle.dtype)
+            assert testing.distance(y, want) <= 1e-5, (variant, handle.node)

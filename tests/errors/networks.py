@@ -151,6 +151,10 @@ TRIGGERS = {
     "shape/conv2d.rank": (lambda: F.conv2d(x(1, 2, 2), x(1, 1, 3, 3)), ["x.unsqueeze(0)"]),
     "shape/conv2d_input_grad.sizes": (lambda: conv_grad("input"), ["do not belong to x"]),
     "shape/conv2d_weight_grad.sizes": (lambda: conv_grad("weight"), ["do not belong to w"]),
+    "shape/cross_entropy.classes": (
+        lambda: ce((2, 0), (2,), (0,)),
+        ["there are no classes", "at least 1 class on axis 1, got logits [2, 0]"],
+    ),
     "shape/cross_entropy.labels": (lambda: ce((2, 3), (3,), (3,)), ["need labels [2], got [3]"]),
     "shape/cross_entropy.rank": (lambda: ce((3,), (), (3,)), ["needs logits [N, C]"]),
     "shape/cross_entropy.weight": (

@@ -231,7 +231,8 @@ class Conv2DInputGrad(Conv):
     )
 
     def shape(self, dy, w):
-        if len(self.x_shape) != 4 or self.sizes(self.x_shape, w) != dy or self.x_shape[1] != w[1]:
+        fits = len(self.x_shape) == 4 and self.sizes(self.x_shape, w) == dy
+        if not fits or self.x_shape[1] != w[1] or min(dy[2:]) < 1:
             self.fail(
                 "shape/conv2d_input_grad.sizes",
                 f"dy {list(dy)} and w {list(w)} do not belong to x {list(self.x_shape)}",
@@ -303,7 +304,8 @@ class Conv2DWeightGrad(Conv):
     )
 
     def shape(self, dy, x):
-        if len(self.w_shape) != 4 or self.sizes(x, self.w_shape) != dy or x[1] != self.w_shape[1]:
+        fits = len(self.w_shape) == 4 and self.sizes(x, self.w_shape) == dy
+        if not fits or x[1] != self.w_shape[1] or min(dy[2:]) < 1:
             self.fail(
                 "shape/conv2d_weight_grad.sizes",
                 f"dy {list(dy)} and x {list(x)} do not belong to w {list(self.w_shape)}",

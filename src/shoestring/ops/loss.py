@@ -24,7 +24,7 @@ from .layout import MAX_AXES, merged
 
 
 def shifted(x: np.ndarray, axis: int) -> np.ndarray:
-    return x - x.max(axis, keepdims=True)
+    return x - x.max(axis, keepdims=True) if x.size else x
 
 
 def rows(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
@@ -104,7 +104,8 @@ class LogSoftmax(AlongAxis):
 
     def reference(self, x):
         x = shifted(x, self.axis)
-        return x - np.log(np.exp(x).sum(self.axis, keepdims=True))
+        with np.errstate(divide="ignore"):  # of nothing: log 0, which nobody reads
+            return x - np.log(np.exp(x).sum(self.axis, keepdims=True))
 
     def gradient(self, F, dy, y, x):
         """dy_j/dx_i = 1[i=j] - exp(y_i), so dx_i = dy_i - exp(y_i) sum_j dy_j."""
@@ -125,6 +126,13 @@ class OverClasses(Op):
                 "shape/cross_entropy.rank",
                 f"needs logits [N, C] or [N, C, ...], got {list(logits)}",
                 hint="logits.unsqueeze(0)",
+            )
+        if logits[1] == 0:
+            self.fail(
+                "shape/cross_entropy.classes",
+                "there are no classes",
+                expected=f"at least 1 class on axis 1, got logits {list(logits)}",
+                hint="a last layer with as many outputs as there are classes",
             )
         expected = (logits[0], *logits[2:])
         if labels != expected:

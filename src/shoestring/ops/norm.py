@@ -73,16 +73,19 @@ class Moments(Op):
         return self.count(x)
 
     def reference(self, x):
-        mean = x.mean(self.axes, keepdims=True)
-        return mean, ((x - mean) ** 2).mean(self.axes, keepdims=True)
+        count = x.dtype.type(self.count(x.shape))
+        with np.errstate(invalid="ignore"):  # of nothing: 0/0
+            mean = x.sum(self.axes, keepdims=True) / count
+            return mean, ((x - mean) ** 2).sum(self.axes, keepdims=True) / count
 
     def gradient(self, F, dy, y, x):
         """mean: every x has the weight 1/M. variance: d/dx_i sum_j (x_j - mean)^2 / M = 2 (x_i -
         mean) / M, as the distances from the mean add up to 0, so that the mean's own change
         contributes nothing."""
         dmean, dvariance = dy
-        share = leaf(np.asarray(1 / self.count(x.shape), x.dtype), device=x.device)
-        double = leaf(np.asarray(2 / self.count(x.shape), x.dtype), device=x.device)
+        count = max(self.count(x.shape), 1)  # of nothing: dx is empty too
+        share = leaf(np.asarray(1 / count, x.dtype), device=x.device)
+        double = leaf(np.asarray(2 / count, x.dtype), device=x.device)
         parts = []
         if dvariance is not None:
             parts.append(F.mul(F.sub(x, y[0]), F.mul(dvariance, double)))

@@ -63,7 +63,7 @@ class Pool(Op):
                 hint=f"padding={min(self.kernel) // 2}",
             )
         y = self.sizes(x)
-        if min(y[2:]) < 1:
+        if min(*x[2:], *y[2:]) < 1:
             self.fail(
                 "shape/pool.window",
                 f"a {self.kernel[0]}x{self.kernel[1]} window does not fit a {x[2]}x{x[3]} image",

@@ -138,8 +138,9 @@ class Memory:
     def stage(self) -> None:
         """Copy numbers of the host to where the device's kernels read them: one transfer."""
         staged = self.plan.staged
-        first, last = min(staged.values()), max(staged, key=lambda i: staged[i])
-        data = np.zeros(staged[last] - first + self.arrays[last].nbytes, np.uint8)
+        first = min(staged.values())
+        end = max(offset + self.arrays[leaf].nbytes for leaf, offset in staged.items())
+        data = np.zeros(end - first, np.uint8)
         for leaf, offset in staged.items():
             number = self.arrays[leaf]
             data[offset - first :][: number.nbytes] = number.reshape(-1).view(np.uint8)

@@ -7,6 +7,7 @@
     kernel      the CPU kernel equals the reference within the op's tolerance; strides too, if it
                 takes them: transposed, reversed, spread out, repeated
     views       view() places the very elements that the reference gives
+    empty       the same on every shape of size 0 that the shape rule accepts
     special     NaN, infinities and signed zeros as in the reference; a gradient of 0 stays 0
 
 `evaluate` runs a graph by references alone, `run_launch` one op by its own kernels.
@@ -21,6 +22,7 @@ from .contract import (
     check_shapes,
     check_view,
 )
+from .empty import check_empty, derivatives, empty_cases
 from .run import LAYOUTS, distance, evaluate, laid_out, operand, reference, run_launch, same
 from .values import check_gradient, check_kernel, check_special
 
@@ -31,6 +33,7 @@ CASE_CHECKS = (
     check_kernel,
     check_view,
     check_special,
+    check_empty,
 )
 
 
@@ -48,6 +51,7 @@ __all__ = [
     "CheckFailed",
     "broken",
     "check_batch_axis",
+    "check_empty",
     "check_facts",
     "check_gradient",
     "check_kernel",
@@ -55,7 +59,9 @@ __all__ = [
     "check_shapes",
     "check_special",
     "check_view",
+    "derivatives",
     "distance",
+    "empty_cases",
     "evaluate",
     "laid_out",
     "operand",
