@@ -54,7 +54,8 @@ class Cover:
     """readers  who reads each position;  kept: what must be in memory whoever reads it
     turn     place of each position in an order with inputs first
     needed   what a host found so far reads
-    groups   {sum: all sums that are computed with it}"""
+    groups   {sum: all sums that are computed with it}
+    able     which positions asked about are joinable"""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
@@ -64,6 +65,7 @@ class Cover:
         self.kept = {*draft.outputs, *draft.stores}
         self.needed = set(self.kept)
         self.moved: dict[int, int] = {}
+        self.able: dict[int, bool] = {}
         self.groups = self.grouped()
 
     def run(self) -> None:
@@ -86,10 +88,15 @@ class Cover:
         return op is not None and (op.kind == "check" or op.outputs > 1)
 
     def joinable(self, i: int) -> bool:
-        op = self.draft.ops[i]
-        if op is None or op.joins is None:
-            return False
-        return op.program([self.draft.specs[j].dtype for j in self.draft.ins[i]]) is not None
+        """Whether a kernel can compute it with others. A host stays what it was."""
+        if i not in self.able:
+            op, ins = self.draft.ops[i], self.draft.ins[i]
+            self.able[i] = (
+                op is not None
+                and op.joins is not None
+                and op.program([self.draft.specs[j].dtype for j in ins]) is not None
+            )
+        return self.able[i]
 
     def join(self, i: int) -> None:
         """Make i a host of what it can absorb."""
@@ -105,15 +112,14 @@ class Cover:
     def absorbed(self, targets: Sequence[int], shape: tuple, hosts: set[int]) -> list[int]:
         """Positions that are computed inside, in order. `targets` are, where they can be."""
         inside = {t for t in targets if t in hosts or self.welcome(t, shape, set(), set(), hosts)}
-        changed = True
+        front, changed = self.frontier(inside, targets), True
         while changed:
             changed = False
-            for j in sorted(self.frontier(inside, targets), reverse=True):
-                front = self.frontier(inside, targets)
+            for j in sorted(front, reverse=True):
                 if len(inside) < MOST_LINKS and self.welcome(j, shape, front, inside, hosts):
-                    grown = inside | {j}
-                    if len(self.frontier(grown, targets)) <= MOST_INPUTS:
-                        inside, changed = grown, True
+                    grown = self.frontier(inside | {j}, targets)
+                    if len(grown) <= MOST_INPUTS:
+                        inside, front, changed = inside | {j}, grown, True
         return sorted(inside)
 
     def frontier(self, inside: Iterable[int], targets: Sequence[int]) -> set[int]:
