@@ -6,19 +6,18 @@ cross_entropy ...) stands beside its layer in nn/.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import runtime
+from .arguments import StandIns, collect, lower
 from .autodiff import gradients
-from .backends.device import device as open_device
 from .creation import arange, eye, full, ones, ones_like, zeros, zeros_like
-from .errors import fail
+from .errors import TraceError, fail
 from .ir import F, Node
-from .operands import as_data, sizes, whole
+from .operands import sizes, whole
 from .runtime import default_device
 from .tensor import Tensor, node_of, nodes_of, wrap
 from .variable import Variable, tensor
@@ -36,6 +35,15 @@ def seed(value: int, draws: int = 0) -> None:
             op="seed",
             tensors={},
             hint="ss.seed(0)",
+        )
+    if runtime.session.trace is not None:
+        fail(
+            "compile/trace.seed",
+            "seed() inside a compiled step would happen once, not at every call",
+            op="seed",
+            tensors={},
+            error=TraceError,
+            hint="call ss.seed() before the step",
         )
     runtime.random.seed, runtime.random.draws = int(value), int(draws)
 
@@ -252,10 +260,10 @@ def compile(
     """`step` as one plan: traced once per shapes and modes of its arguments, then replayed without
     its Python.
 
-    step   a function of tensors, arrays and numbers that may call backward(), optimiser steps,
-           layers; it returns
-           None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an error:
-           return the tensor.
+    step   a function that may call backward(), optimiser steps, layers. It takes tensors, arrays,
+           numbers, strings, None, parameters, modules, functions, and containers of them; it
+           returns None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an
+           error: return the tensor. What it sees of Python: docs/compiled-steps.md
     memory_limit  a limit for its plans, as in ss.memory_limit(); None: the one that is in force
     micro_batches  into how many parts the batch (axis 0 of all arguments with axes) is cut, which
            run one after the other; the result is that of the full batch. "auto": as few as the
@@ -279,68 +287,12 @@ def compile(
         )
     return runtime.Compiled(
         step,
-        lower_arguments,
-        functools.partial(map, wrap),
+        lower,
+        StandIns,
         collect,
         runtime.read_limit(memory_limit),
         micro_batches,
         allow_batchnorm_split,
-    )
-
-
-def lower_arguments(arguments: Sequence[Any]) -> tuple[list[Any], list[str]]:
-    """Arguments of a compiled step as realized values and their devices."""
-    found = [t for t in arguments if isinstance(t, Tensor)]
-    home = found[0].device if found else default_device()
-    values, devices = [], []
-    for argument in arguments:
-        if isinstance(argument, Tensor):
-            values.append(argument.realize())
-            devices.append(argument.device)
-        elif isinstance(argument, (np.ndarray, np.generic, int, float, bool, list)):
-            values.append(open_device(home).upload(as_data(argument, None, home)))
-            devices.append(home)
-        else:
-            fail(
-                "type/compile.argument",
-                f"a compiled step takes tensors, arrays and numbers, got {type(argument).__name__}",
-                op="compile",
-                tensors={},
-                hint="use it inside the step as a closure instead of passing it",
-            )
-    return values, devices
-
-
-def collect(result: Any) -> tuple[Callable, list[Node]]:
-    """The nodes of a step's result, and how to put the replayed values into the same structure."""
-    if result is None:
-        return (lambda leaves: None), []
-    if isinstance(result, Tensor):
-        node = F.alias(result.state.node) if isinstance(result, Variable) else result.node
-        return (lambda leaves: wrap(leaves[0])), [node if node.value is None else F.alias(node)]
-    if isinstance(result, dict):
-        keys = list(result)
-        build, nodes = collect(list(result.values()))
-        return (lambda leaves: dict(zip(keys, build(leaves), strict=True))), nodes
-    if isinstance(result, (tuple, list)):
-        parts = [collect(r) for r in result]
-        counts = [len(nodes) for _, nodes in parts]
-        starts = [int(s) for s in np.cumsum([0, *counts])]
-
-        def rebuild(leaves: list) -> Any:
-            items = [
-                build(leaves[s : s + n])
-                for (build, _), s, n in zip(parts, starts, counts, strict=False)
-            ]
-            return type(result)(items) if not hasattr(result, "_fields") else type(result)(*items)
-
-        return rebuild, [n for _, nodes in parts for n in nodes]
-    fail(
-        "type/compile.result",
-        f"a compiled step returns tensors, got {type(result).__name__}",
-        op="compile",
-        tensors={},
-        hint="return tensors, alone or in a tuple, list or dict",
     )
 
 

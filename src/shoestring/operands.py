@@ -182,7 +182,7 @@ def float_type(dtype: np.dtype | None) -> np.dtype:
 def number_node(x: Any, dtype: np.dtype | None, device: str) -> Node:
     """A Python number or NumPy scalar as an input of the plan, of the type that it takes where it
     meets a tensor of `dtype`. A NumPy scalar has a type of its own, as an array has."""
-    if isinstance(x, np.generic):
+    if isinstance(x, np.generic) and type(x) is not runtime.Number:
         return runtime.scalar(as_data(x, None, device, float_type(dtype)), None, device=device)
     return runtime.scalar(x, number_dtype(x, dtype), device=device)
 
@@ -205,6 +205,12 @@ def bound(x: Any, comparison: str, dtype: np.dtype) -> Any:
 
 
 def data_node(data: Any, dtype: Any, device: str, floats: np.dtype = float32) -> Node:
-    """A leaf with a copy of `data` on `device`."""
+    """A leaf with a copy of `data` on `device`. A large array from outside a trace is read again
+    at each replay."""
     there = open_device(device)
-    return leaf(there.upload(as_data(data, dtype, device, floats)), device=there.name)
+
+    def read() -> Any:
+        return there.upload(as_data(data, dtype, device, floats))
+
+    outside = runtime.session.trace is not None and id(data) in runtime.session.trace.seen.inputs
+    return leaf(read(), source=("array", read) if outside else None, device=there.name)

@@ -241,6 +241,8 @@ class Tensor(Methods):
 
     def rebind(self, node: Node) -> Tensor:
         """Point this handle at another value. Other handles keep theirs."""
+        if session.trace is not None:
+            session.trace.rebind(self)
         self.node.handle = None
         self.node = node
         attach(self, node)
@@ -332,8 +334,8 @@ def wrap_view(source: Tensor, name: str, attributes: dict) -> Tensor:
     view of a differentiable value stays a node, or its gradient would vanish."""
     node = source.node
     built = getattr(F, name)(node, **attributes)
-    if node.value is None or node.needs_grad or node.state is not None or node.source:
-        return wrap(built)
+    if node.value is None or node.needs_grad or node.state is not None or session.trace is not None:
+        return wrap(built)  # in a trace the plan must know what it looks at
     itemsize = node.dtype.itemsize
     if built.op.view(node.shape, tuple(s // itemsize for s in node.value.strides)) is None:
         return wrap(built)  # these strides need a copy

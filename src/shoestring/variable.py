@@ -84,8 +84,8 @@ class Variable(Tensor):
     @property
     def grad(self) -> Tensor | None:
         """What backward() has added up, or None. Setting it replaces it; None frees it."""
-        gradient = self.state.grad
-        return None if gradient is None or gradient.node is None else wrap(F.alias(gradient.node))
+        node = runtime.present(self.state.grad)
+        return None if node is None else wrap(F.alias(node))
 
     @grad.setter
     def grad(self, value: Any) -> None:

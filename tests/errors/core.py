@@ -152,6 +152,15 @@ def declare(**facts):
     type("Declared", (Op,), {k: v for k, v in body.items() if v != "omitted"})
 
 
+def outside():
+    a = t(3)
+
+    def step():
+        a[0] = 1
+
+    ss.compile(step)()
+
+
 def item_in_trace():
     ss.compile(lambda a: (a * 2).sum().item())(t(3))
 
@@ -182,9 +191,18 @@ TRIGGERS = {
     "compile/backward.stale": (stale, ["before step()", "has been replaced"]),
     "compile/draft.cycle": (cycle, ["depends on itself", "bug in a pass"]),
     "compile/kernel.missing": (missing_kernel, ["no kernel 'matmul'", "pip install"]),
+    "compile/trace.argument": (
+        lambda: ss.compile(lambda out: out.append(1))([]),
+        ["changes a list that it got", "return what is new"],
+    ),
     "compile/trace.devices": (two_devices, ["cpu, reference"]),
     "compile/trace.leak": (leak, ["outlives", "return it from the step"]),
+    "compile/trace.outside": (outside, ["assigns to a tensor from outside", "ss.Variable"]),
     "compile/trace.read": (item_in_trace, ["read inside a traced step", "return the tensor"]),
+    "compile/trace.seed": (
+        lambda: ss.compile(lambda: ss.seed(1))(),
+        ["would happen once", "before the step"],
+    ),
     "compile/verify.draft": (
         lambda: require(False, "place", "a step is missing"),
         ["after `place`", "bug in a pass"],
@@ -231,7 +249,7 @@ TRIGGERS = {
     "shape/matmul.scalar": (lambda: t(2) @ t(), ["a scalar has no matrix product"]),
     "shape/op.inputs": (lambda: F.conv2d(x(1)), ["takes 2 inputs (x, w), got 1"]),
     "shape/setitem.value": (lambda: t(3).__setitem__(slice(0, 2), t(3)), ["[2], got [3]"]),
-    "type/compile.argument": (lambda: ss.compile(lambda a: a)("text"), ["got str"]),
+    "type/compile.argument": (lambda: ss.compile(lambda a: a)(object()), ["got object"]),
     "type/compile.result": (
         lambda: ss.compile(lambda a: "text")(t(2)),
         ["returns tensors, got str"],

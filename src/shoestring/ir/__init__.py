@@ -28,6 +28,7 @@ from .node import (
     leaf,
     output,
     rebuilt,
+    serial,
     serving,
 )
 from .op import KINDS, MEAN, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
@@ -65,6 +66,7 @@ __all__ = [
     "promote",
     "promote_float",
     "rebuilt",
+    "serial",
     "serving",
     "uint8",
     "weak",

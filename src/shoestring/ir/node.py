@@ -19,7 +19,7 @@ import numpy as np
 from .. import errors
 from .op import OPS, Op, Shape
 
-_serial = itertools.count().__next__
+serial = itertools.count().__next__
 age = operator.attrgetter("serial")
 
 
@@ -104,7 +104,7 @@ class Node:
         self.handle = self.stale = self.refused = self.line = None
         self.layer = errors.context.layer
         self.spent = False
-        self.serial = _serial()
+        self.serial = serial()
 
     shape = property(lambda self: self.spec.shape)
     dtype = property(lambda self: self.spec.dtype)

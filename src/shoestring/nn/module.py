@@ -51,10 +51,11 @@ class Location:
         return place is other
 
 
-class Module:
+class Module(runtime.Watched):
     """Base of all layers and networks. Subclasses define `forward`; calling the module runs it."""
 
     training = True
+    _bookkeeping = ("_location", "_seen")
 
     def forward(self, *inputs: Any) -> Any:
         """What the module computes."""
@@ -67,6 +68,8 @@ class Module:
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         before, context.layer = context.layer, self.location
+        if runtime.session.trace is not None:
+            runtime.session.trace.seen.look(self)
         try:
             for x in inputs:
                 if isinstance(x, np.ndarray):
@@ -97,12 +100,7 @@ class Module:
         return copied
 
     def __setattr__(self, name: str, value: Any) -> None:
-        before = vars(self).get(name, getattr(type(self), name, None))
-        object.__setattr__(self, name, value)
-        if before is not value and (
-            name == "training" or (before is not None and isinstance(value, (Module, Variable)))
-        ):
-            runtime.session.structure += 1  # compiled steps must not go on with what it replaces
+        super().__setattr__(name, value)
         if isinstance(value, (Module, Variable, list, tuple, dict)) and name != "_location":
             adopt(value, name, self.location)
 

@@ -24,7 +24,7 @@ from ..ir import F, Node, leaf
 from ..runtime import State, Uninterrupted
 from ..tensor import Tensor, wrap
 from ..variable import Variable
-from .optimizer import WINDOWS, Optimizer
+from .optimizer import WINDOWS, Optimizer, window_of
 
 PLACES = ("device", "cpu")
 
@@ -144,7 +144,7 @@ class accumulate:
         self.before, self.kept, self.waiting = {}, {}, 0
 
     def check_open(self, what: str, trace: Any) -> None:
-        if WINDOWS.get(self.optimizer) is not self:
+        if window_of(self.optimizer) is not self:
             fail(
                 "value/accumulate.closed",
                 f"{what} belongs into the block of its window",

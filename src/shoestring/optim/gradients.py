@@ -26,7 +26,7 @@ HINT = "ss.clip_grad_norm_(model.parameters(), max_norm=1.0)"
 def with_gradients(parameters: Any, op: str) -> list[State]:
     """The states whose gradients there are, each once; those without any are left out."""
     items = parameter_list(parameters, op, HINT.replace("clip_grad_norm_", op))
-    return [p.state for p in items if p.state.grad is not None and p.state.grad.node is not None]
+    return [p.state for p in items if runtime.present(p.state.grad) is not None]
 
 
 def clip_grad_norm_(

@@ -26,6 +26,7 @@ from ..runtime import State, Uninterrupted
 from ..variable import Parameter, Variable
 from .arguments import checked, is_flag, parameter_list, plain
 from .clock import Clock, value_of
+from .rate import Rated, Shared
 from .saved import fitting
 
 NOT_NEGATIVE = (lambda v: v >= 0, "not below 0")
@@ -34,29 +35,19 @@ WINDOWS: dict[Any, Any] = {}  # optimiser -> the open window of ss.accumulate, w
 BETA = (lambda v: 0 <= v < 1, "in [0, 1), also in float32")
 
 
-class Shared:
-    """Nodes that all parameters of one step have in common: `shared(name, device)` is an attribute
-    of the optimiser as an input of the plan, read again at every replay."""
-
-    def __init__(self, optimizer: Optimizer, stepping: set[int]) -> None:
-        self.optimizer, self.nodes, self.stepping = optimizer, {}, stepping
-        self.ticking: list[Clock] = []  # that run, whether their parameters step or not
-
-    def once(self, key: Any, build: Callable[[], Node]) -> Node:
-        if key not in self.nodes:
-            self.nodes[key] = build()
-        return self.nodes[key]
-
-    def __call__(self, name: str, device: str) -> Node:
-        read = lambda o=self.optimizer: getattr(o, name)  # noqa: E731
-        return self.once((name, device), lambda: runtime.scalar(read(), source=read, device=device))
+def window_of(optimizer: Any) -> Any:
+    """The open window that steps this optimiser, or None; a trace remembers which."""
+    if runtime.session.trace is not None:
+        runtime.session.trace.seen.name(WINDOWS, optimizer)
+    return WINDOWS.get(optimizer)
 
 
-class Optimizer:
+class Optimizer(Rated):
     """Base: the parameters, the learning rate, and named slots per parameter (momentum ...)."""
 
     slots: tuple[str, ...] = ()
     ranges: dict[str, tuple[Callable[[float], bool], str]] = {"lr": NOT_NEGATIVE}
+    _bookkeeping = ("_seen", "clocks", "fresh", "state")
 
     def __init__(self, parameters: Iterable[Parameter], lr: float) -> None:
         name = type(self).__name__
@@ -111,11 +102,13 @@ class Optimizer:
     def step(self) -> None:
         """Give every parameter that has a gradient its next version. Without any gradient nothing
         happens."""
+        if runtime.session.trace is not None:
+            runtime.session.trace.seen.look(self)
         self.check_free("step")
         found = [
-            (k, p.state, p.state.grad.node)
+            (k, p.state, g)
             for k, p in enumerate(self.parameters)
-            if p.requires_grad and p.state.grad is not None and p.state.grad.node is not None
+            if (g := runtime.present(p.state.grad)) is not None and p.requires_grad
         ]
         if found:
             number = Shared(self, {k for k, _, _ in found})
@@ -127,7 +120,7 @@ class Optimizer:
         """Called before the updates of a step; `number.stepping`: positions of its parameters."""
 
     def check_free(self, what: str) -> None:
-        if self in WINDOWS:
+        if window_of(self) is not None:
             fail(
                 "value/optimizer.window",
                 f"{what}() inside a window of ss.accumulate, which does it at its end",

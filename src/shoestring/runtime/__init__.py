@@ -2,15 +2,18 @@
 
 from . import debug
 from .arena import arena_bytes, release_arena
+from .call import Call
 from .compiled import Compiled
 from .devices import default_device, set_threads, threads
 from .executor import looked_at
 from .flush import compact, flush, guarded, settle_pending
 from .guard import Uninterrupted
 from .limits import MemoryLimit, memory_limit, read_limit
+from .number import Number
 from .outline import outlined
+from .seen import Watched, unchanged
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
-from .state import State, add_gradients, assign
+from .state import State, add_gradients, assign, present
 from .usage import memory_report, memory_stats
 
 __all__ = [
@@ -19,9 +22,12 @@ __all__ = [
     "MAX_HANDLES",
     "MemoryLimit",
     "PLANS",
+    "Call",
     "Compiled",
+    "Number",
     "State",
     "Uninterrupted",
+    "Watched",
     "add_gradients",
     "arena_bytes",
     "assign",
@@ -35,6 +41,7 @@ __all__ = [
     "memory_report",
     "memory_stats",
     "outlined",
+    "present",
     "random",
     "read_limit",
     "release_arena",
@@ -45,4 +52,5 @@ __all__ = [
     "settle_pending",
     "stats",
     "threads",
+    "unchanged",
 ]

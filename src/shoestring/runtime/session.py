@@ -10,6 +10,7 @@ import numpy as np
 
 from ..ir import Node, leaf
 from . import usage
+from .number import Number
 
 MAX_HANDLES, MAX_PLANS, MAX_PENDING = 20_000, 256, 4
 
@@ -23,7 +24,7 @@ class Session:
     """settle     a gradient or an update is pending: the next forward computes it first
     trace      the Trace that is recording, if any
     keep       keep what a later backward() would compute again (off under a memory limit)
-    structure  changes with train() and eval(): compiled steps look again
+    structure  changes with the settings of modules and optimisers: compiled steps look again
     recorder   a list that receives the name of every kernel as it runs, or None
     check      verify drafts after each pass, and plans;  fuse: join elementwise ops
     reuse      let the planner give the same memory to buffers that do not live at the same time
@@ -75,6 +76,8 @@ def scalar(
 ) -> Node:
     """A Python number as an input of the plan. `source()` is read again when a compiled step is
     replayed."""
+    if type(value) is Number:
+        return leaf(np.asarray(value.value, dtype), source=("number", value.place), device=device)
     return leaf(np.asarray(value, dtype), source=source, device=device)
 
 

@@ -105,6 +105,14 @@ def touch(state: State) -> None:
         session.trace.log.setdefault(state, (state.node, state.leaf, state.home))
 
 
+def present(state: State | None) -> Node | None:
+    """The newest version of a gradient, None if there is none; a trace remembers which."""
+    if state is None:
+        return None
+    touch(state)
+    return state.node
+
+
 def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
     """Give each state a new version: all of them or none. settle: the next forward computes them
     first."""

@@ -1,0 +1,225 @@
+"""One traced step, and its replay.
+
+A trace has no effect of its own: everything it changed is undone before the first replay.
+Parameters, buffers, optimiser state, gradients and the number of random draws are inputs and
+outputs of the plan. Before a replay pending states are flushed first, then live handles that need
+an old version are computed.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import compile as compiler
+from ..errors import CompileError, TraceError, fail
+from ..ir import Node, age, ancestry, leaf, serial
+from . import flush as runtime
+from .call import Call
+from .executor import Executable
+from .guard import Uninterrupted
+from .seen import Seen, attribute, same
+from .session import DIRTY, counts, random, session
+
+
+class Trace:
+    """What a trace reads of Python, and what it changes, so that it can all be undone.
+
+    log     {state: (node, leaf, home) before}, also of states of which it was read whether they are
+            empty
+    seen    what it can read;  fixed: {place: value} of float arguments whose value it used
+    writes  {key: (owner, attribute, value before)} of modules and optimisers;  raised: how often
+            they have raised session.structure
+    rebound [(tensor from outside that it assigned to, its node before)]"""
+
+    def __init__(self, seen: Seen) -> None:
+        self.log: dict = {}
+        self.draws, self.raised, self.first = random.draws, 0, serial()
+        self.seen, self.fixed = seen, {}
+        self.writes: dict = {}
+        self.rebound: list[tuple[Any, Node]] = []
+
+    def rebind(self, handle: Any) -> None:
+        """A handle will point at another node."""
+        if handle.node.serial < self.first:
+            self.rebound.append((handle, handle.node))
+
+    def end(self) -> None:
+        """The function has returned: attributes that are as they were do not count as changed."""
+        if self.rebound:
+            fail(
+                "compile/trace.outside",
+                "the step assigns to a tensor from outside",
+                op="compile",
+                tensors={"tensor": self.rebound[0][1].spec},
+                error=TraceError,
+                hint="make it an ss.Variable, pass it as an argument, or return the new value",
+            )
+        if all([same(attribute(owner, name), old) for owner, name, old in self.writes.values()]):
+            session.structure -= self.raised
+
+    def undo(self) -> None:
+        session.trace = None
+        for handle, node in reversed(self.rebound):
+            handle.rebind(node)
+        self.rebound.clear()
+        for state, (node, version, home) in self.log.items():
+            state.node, state.leaf, state.home, state.pending = node, version, home, []
+        DIRTY.clear()
+        random.draws, session.settle = self.draws, False
+
+
+class Record:
+    """One traced step: its plan, and where each input of the plan comes from at a replay."""
+
+    def __init__(
+        self,
+        fn: Callable,
+        call: Call,
+        stand_ins: Callable,
+        collect: Callable,
+        limit: int | None = None,
+        parts: int = 1,
+    ) -> None:
+        trace = Trace(Seen(fn, *call.held))
+        arguments = [
+            leaf(v, source=("argument", k), device=d)
+            for k, (v, d) in enumerate(zip(call.values, call.devices, strict=True))
+        ]
+        session.trace = trace
+        self.parts, self.held, self.seen, self.fixed = parts, call.held, trace.seen, trace.fixed
+        try:
+            inside = stand_ins(call, arguments)
+            result = fn(*inside.arguments, **inside.named)
+            trace.end()
+            self.structure, nodes = collect(result)
+            assigned = inside.finish()
+            del inside, result
+            self.assigned, self.results = list(assigned), len(nodes)
+            nodes += assigned.values()
+            self.changed = list(DIRTY)
+            finals = [s.node for s in self.changed]
+            self.check_leaks(nodes)
+            if parts > 1:
+                batch = [n for n in arguments if n.shape]
+                made = compiler.microbatch([*nodes, *finals], batch, parts)
+                nodes, finals = made[: len(nodes)], made[len(nodes) :]
+            graph = compiler.Graph([*nodes, *finals], finals, ancestry({*nodes, *finals}))
+            self.device = self.one_device([*nodes, *finals])
+            self.outputs = [graph.index[n] for n in nodes]
+            self.stores = [graph.index[n] for n in finals]
+            self.executable: Executable = runtime.plan_for(
+                graph, sorted(set(self.outputs)), self.device, limit
+            )
+            counts["runs"] -= 1  # compiled, not run yet
+            self.suspects = runtime.suspects_of(self.executable, graph)
+            leaves = [graph.nodes[i] for i in graph.leaves]
+            self.bind = [binder(node, trace) for node in leaves]
+            self.seen.handles += [
+                (node.handle, node)
+                for node in leaves
+                if node.handle is not None and node.handle() is not None and node.state is None
+            ]
+            self.draws = random.draws - trace.draws
+            self.empty = [s for s in trace.log if s.node is None]
+            self.guards = [(s, node is None) for s, (node, _, _) in trace.log.items()]
+        finally:
+            trace.undo()
+
+    @staticmethod
+    def one_device(nodes: list[Node]) -> str:
+        devices = sorted({n.device for n in nodes}) or ["cpu"]
+        if len(devices) > 1:
+            fail(
+                "compile/trace.devices",
+                f"the step computes on several devices: {', '.join(devices)}",
+                op="compile",
+                tensors={},
+                error=CompileError,
+                hint="one compiled step per device",
+            )
+        return devices[0]
+
+    @staticmethod
+    def check_leaks(outputs: list[Node]) -> None:
+        for attempt in range(2):
+            leaked = [
+                t for t in runtime.live_handles() if t.node.value is None and t.node not in outputs
+            ]
+            if not leaked:
+                return
+            if attempt == 0:
+                del leaked
+                gc.collect()
+        node = leaked[0].node
+        del leaked
+        fail(
+            "compile/trace.leak",
+            "a tensor made inside the step outlives it",
+            op="compile",
+            error=TraceError,
+            tensors={"tensor": node.spec},
+            layer=node.layer,
+            hint="return it from the step instead of storing it",
+        )
+
+    def fits(self, call: Call) -> bool:
+        """Whether a replay would do what the function would do now."""
+        if self.fixed and not all([same(call.numbers[k], v) for k, v in self.fixed.items()]):
+            return False
+        return all([(s.node is None) == empty for s, empty in self.guards]) and self.seen.holds()
+
+    def make_way(self) -> set[Node]:
+        """Compute the live handles that need a version which the replay will overwrite."""
+        doomed = runtime.current_versions(self.changed)
+        roots = {t.node for t in runtime.live_handles()}
+        lost = runtime.survey(roots, doomed)[1]
+        runtime.flush(bystanders=sorted(roots & lost, key=age))
+        return runtime.survey({t.node for t in runtime.live_handles()}, doomed)[2]
+
+    def replay(self, call: Call, limit: int | None) -> Any:
+        if DIRTY:
+            runtime.flush()
+        stale = (
+            self.make_way() if runtime.live_handles() else set()
+        )  # rare: compiled and plain steps are mixed
+        self.executable = runtime.fitted(self.executable, limit)
+        base = random.draws
+        values = [bind(call, base) for bind in self.bind]
+        counts["runs"] += 1
+        with Uninterrupted() as guard:
+            found = self.executable.run(values, guard, self.suspects)
+            random.draws += self.draws
+            versions = [
+                runtime.fresh_leaf(s, found[i], self.device)
+                for s, i in zip(self.changed, self.stores, strict=True)
+            ]
+            runtime.settle(self.changed, [found[i] for i in self.stores], versions)
+            runtime.mark(stale)
+            for s in self.empty:
+                s.clear()
+        leaves = [leaf(found[i], device=self.device) for i in self.outputs]
+        for k, node in zip(self.assigned, leaves[self.results :], strict=True):
+            call.handles[k].rebind(node)
+        return self.structure(leaves)
+
+
+def binder(node: Node, trace: Trace) -> Callable[[Call, int], Any]:
+    """Where a leaf of the trace takes its value from: bind(call, first draw)."""
+    if node.state is not None:
+        return lambda call, base, s=node.state: s.home
+    if callable(node.source) and not trace.writes:  # else its value at that moment of the trace
+        return lambda call, base, read=node.source, dtype=node.dtype: np.asarray(read(), dtype)
+    if isinstance(node.source, tuple):
+        kind, n = node.source
+        if kind == "argument":
+            return lambda call, base: call.values[n]
+        if kind == "number":
+            return lambda call, base, dtype=node.dtype: np.asarray(call.numbers[n], dtype)
+        if kind == "array":
+            return lambda call, base: n()
+        return lambda call, base, n=n - trace.draws: random.at(base + n)
+    return lambda call, base, value=node.value: value
