@@ -456,14 +456,16 @@ class Machine:
             update = False
         for k, gradient in enumerate(grads):
             direction = self.data(self.values[k].shape)
-            up, down = (
+            up, here, down = (
                 value(self.again(replaced(self.values, k, self.values[k] + s * direction)))
-                for s in (STEP, -STEP)
+                for s in (STEP, 0, -STEP)
             )
             want = (up - down) / (2 * STEP)
             products = gradient.numpy() * direction if gradient is not None else np.zeros(1)
             scale = 0.1 + float(np.abs(products).sum()) + abs(want)
             error = abs(float(products.sum()) - want)
+            if abs(up - 2 * here + down) > 1e-3 * STEP * scale:
+                continue  # a kink or a jump: two values that happen to be equal
             assert error <= 2e-3 * scale, (f"gradient {k}", float(products.sum()), want, self.log)
         if update:
             self.update(grads)
