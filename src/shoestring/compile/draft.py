@@ -129,8 +129,8 @@ class Draft:
         return found
 
     def by_age(self) -> list[int]:
-        """Positions by age as far as inputs come first. A kernel that stands for several has one age
-        and may be older than what it reads."""
+        """Positions by age as far as inputs come first: a kernel that stands for several has one
+        age, and may be older than what it reads."""
         waiting = [len(set(ins)) for ins in self.ins]
         ready = [(self.rank[i], i) for i, count in enumerate(waiting) if not count]
         heapq.heapify(ready)

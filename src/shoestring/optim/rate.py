@@ -50,5 +50,8 @@ class Shared:
 
     def __call__(self, name: str, device: str) -> Node:
         own = vars(self.optimizer)  # `optimizer.lr` would note what a trace reads
-        read = lambda o=self.optimizer: own["lr"] if name == "lr" else getattr(o, name)  # noqa: E731
+
+        def read(optimizer=self.optimizer):
+            return own["lr"] if name == "lr" else getattr(optimizer, name)
+
         return self.once((name, device), lambda: runtime.scalar(read(), source=read, device=device))

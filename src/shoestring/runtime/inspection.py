@@ -25,7 +25,7 @@ from ..errors import fail
 
 MOST_WORK = 4e6  # operations and bytes of a launch that is compared: references are slow
 FLOAT_ERROR = 1e-3  # of the largest value of the result
-INPUT_ERROR = 1e-5  # of the largest value of the inputs: what cancels in a sum
+INPUT_ERROR = 1e-4  # of the largest value of the inputs: what cancels in a sum
 AT_A_THRESHOLD = 0.02  # of the elements of a comparison or position, which rounding may turn
 
 
