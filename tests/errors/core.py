@@ -126,9 +126,8 @@ def _order(node):
 def missing_kernel():
     from types import SimpleNamespace
 
-    from shoestring.backends import Operand
+    from shoestring.backends import Operand, row_major
     from shoestring.compile.pipeline import choose
-    from shoestring.compile.place import row_major
     from shoestring.ir import OPS
 
     a = Operand((2, 2), np.dtype("float32"), row_major((2, 2)))

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Operand
+from ..backends import Operand, row_major
 from ..backends.device import device
-from ..compile.place import row_major
 from ..ir import OPS, Op
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from ..backends import row_major
 from ..ir import OUTPUTS, Output, Spec
 from .draft import Draft, reachable
-from .place import row_major
 
 MOST_ELEMENTS = 1 << 16  # of a result: what is computed early must be small
 MOST_INPUTS, MOST_LINKS = 24, 24

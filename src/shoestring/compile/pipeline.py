@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..backends import Operand
+from ..backends import Operand, row_major
 from ..backends.device import Device
 from ..errors import ShoestringError, fail
 from ..ir import Op
@@ -21,7 +21,7 @@ from .graph import Graph
 from .group import group
 from .memory import Interval, assign_offsets, rounded
 from .pair import pair
-from .place import place, row_major
+from .place import place
 from .plan import ARENA, RECORD_BYTES, Plan, Step, Tenant
 from .prologue import prologue
 from .repeat import may_take

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..backends import Operand
+from ..backends import Operand, row_major
 from ..ir import Output, Spec
 from .draft import Draft, copy_op, reachable
 
@@ -174,11 +174,3 @@ def can_take_over(draft: Draft, store: int, home: int | None) -> bool:
 
 def aligned(draft: Draft, source: int, home: int) -> bool:
     return all(j == home or draft.root[j] != home for j in draft.ins[source])
-
-
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))

@@ -22,10 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..backends import Operand
+from ..backends import Operand, row_major
 from ..backends.device import device
 from ..errors import fail
-from .place import row_major
 from .plan import ARENA, RECORD_BYTES, Plan, Step, together
 
 
