@@ -21,7 +21,7 @@ import numpy as np
 from record import record
 
 import shoestring as ss
-from shoestring.backends.cpu import _native
+from shoestring.backends import placed
 from shoestring.backends.device import device
 from shoestring.ir import OPS
 from shoestring.testing.run import operand
@@ -50,12 +50,8 @@ def kernel(name: str, *arrays: np.ndarray, **attributes: Any) -> Callable[[], No
     launch = op.launch(device("cpu"), [operand(a) for a in inputs], [operand(a) for a in outputs])
     kept = [*inputs, *outputs, *[np.zeros(n, np.uint8) for n in launch.workspaces]]
     addresses = [a.ctypes.data for a in kept]
-    program = _native.Program(
-        [
-            (k.entry, [(b, 0) for b in k.buffers], list(k.integers), list(k.reals))
-            for k in launch.kernels
-        ]
-    )
+    places = [(base, 0) for base in range(len(kept))]
+    program = device("cpu").program([placed(k, places) for k in launch.kernels])
     return lambda: (program.run(addresses), kept)[0]
 
 

@@ -30,3 +30,17 @@ def run(fused, fn):
 def names():
     """The ops of all plans, step by step."""
     return [step.op.name for executable in PLANS.values() for step in executable.plan.steps]
+
+
+def program_of(*kernels):
+    """The native program of kernels whose buffer k is all of base k."""
+    from shoestring.backends import placed
+    from shoestring.backends.cpu import _native, native
+
+    places = [(base, 0) for base in range(200)]
+    return _native.Program([native(placed(kernel, places)) for kernel in kernels])
+
+
+def changed(numbers, position, value):
+    """The numbers with another one at a position."""
+    return (*numbers[:position], value, *list(numbers[position:])[1:])

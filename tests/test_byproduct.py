@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from common import names, run, training_step
+from common import names, program_of, run, training_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv import GEOMETRIES, GUARD, THREADS
@@ -43,9 +43,7 @@ def results(op, arrays):
     outputs = [np.empty(s, np.float32) for s in (shapes if op.outputs > 1 else (shapes,))]
     launch = op.launch(device("cpu"), [operand(a) for a in arrays], [operand(y) for y in outputs])
     (kernel,) = launch.kernels
-    program = native.Program(
-        [(kernel.entry, [(b, 0) for b in kernel.buffers], list(kernel.integers), [])]
-    )
+    program = program_of(kernel)
     try:
         for threads in THREADS:
             native.set_threads(threads)
@@ -171,24 +169,34 @@ def test_kernels_refuse_what_belongs_to_no_sum():
     shapes = [(5, 6), (5, 7)], [(6, 7), (6,)]
     inputs, outputs = ([operand(np.empty(s, np.float32)) for s in found] for found in shapes)
     (kernel,) = op.launch(device("cpu"), inputs, outputs).kernels
-    numbers = list(kernel.integers)
-
-    def made(entry, buffers, integers):
-        return native.Program([(entry, [(k, 0) for k in range(buffers)], integers, [])])
-
-    made("matmul", 5, numbers)
-    for buffers, value in ((4, 1), (6, 1), (5, 3), (5, -1)):
-        with pytest.raises(ValueError, match="sums need one product"):
-            made("matmul", buffers, [*numbers[:9], value, *numbers[10:]])
+    (sums,) = kernel.attached
+    for wrong, message in (
+        (sums._replace(index=2), "takes nothing at this port"),
+        (sums._replace(buffers=()), "needs its buffer alone"),
+        (sums._replace(buffers=(0, 1)), "needs its buffer alone"),
+        (sums._replace(integers=(1,)), "needs its buffer alone"),
+    ):
+        refused(kernel._replace(attached=(wrong,)), message)
+    stack = OPS["matmul"]().launch(
+        device("cpu"),
+        [operand(np.empty(s, np.float32)) for s in ((2, 5, 6), (2, 6, 7))],
+        [operand(np.empty((2, 5, 7), np.float32))],
+    )
+    program_of(*stack.kernels)
+    refused(stack.kernels[0]._replace(attached=(sums,)), "sums need one product")
     weight, arrays = weight_gradient((1, 1, 4, 4), (1, 1, 2, 2), (1, 1), ((0, 0), (0, 0)))
     y = operand(np.empty((1, 1, 2, 2), np.float32))
     launch = weight.launch(device("cpu"), [operand(a) for a in arrays], [y])
-    numbers = list(launch.kernels[0].integers)
-    made("conv2d_weight_grad", 6, numbers)
-    made("conv2d_weight_grad", 7, [*numbers[:-1], 1])
-    for buffers, value in ((6, 1), (7, 0)):
-        with pytest.raises(ValueError, match="one for the sums of dy, if wanted"):
-            made("conv2d_weight_grad", buffers, [*numbers[:-1], value])
+    (kernel,) = launch.kernels
+    program_of(kernel._replace(attached=(sums._replace(index=0),)))
+    refused(kernel._replace(attached=(sums._replace(index=1),)), "takes nothing at this port")
+    refused(kernel._replace(integers=kernel.integers[:-1]), "6 buffers and 16 integers")
+    refused(kernel._replace(buffers=kernel.buffers[:-1]), "6 buffers and 16 integers")
+
+
+def refused(kernel, message):
+    with pytest.raises(ValueError, match=message):
+        program_of(kernel)
 
 
 # ---- graphs --------------------------------------------------------------------------------------

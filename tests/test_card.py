@@ -8,7 +8,7 @@ import pytest
 from common import training_step
 
 import shoestring as ss
-from shoestring.backends import Kernel
+from shoestring.backends import Kernel, placed
 from shoestring.backends.card import Card, CardArray, CardProgram
 from shoestring.backends.device import DEVICES, device
 from shoestring.backends.opencl import devices
@@ -172,7 +172,7 @@ def test_results_over_inputs_lose_their_restriction():
         block=(8,),
     )
     for places, expected in (([(0, 0), (0, 64)], False), ([(0, 64), (0, 64)], True)):
-        (bound,) = CardProgram(PaperCard(), [(kernel, places)]).kernels
+        (bound,) = CardProgram(PaperCard(), [placed(kernel, places)]).kernels
         assert ("#define ALIASED\n" in bound.source.text) == expected
 
 
@@ -182,7 +182,7 @@ def test_a_program_starts_its_kernels_where_their_bases_are():
         "zero", (0,), source="copy.cl", defines=define(TYPE="float"), grid=(1,), block=(8,)
     )
     base = card.buffer(100)
-    program = CardProgram(card, [(kernel, [(1, 64)]), (kernel, [(0, 0)])])
+    program = CardProgram(card, [placed(kernel, [(1, 64)]), placed(kernel, [(0, 0)])])
     program.run([(base, 0), (base, 4)])
     program.run_range([(base, 8), (base, 0)], 1, 2)
     assert [places for _, places in card.started] == [[(base, 68)], [(base, 0)], [(base, 8)]]

@@ -3,6 +3,7 @@ several splits and bands, uneven padding. Small geometries one by one: test_wind
 
 import numpy as np
 import pytest
+from common import program_of
 
 import shoestring as ss
 from shoestring.backends.device import device
@@ -48,12 +49,7 @@ def run(op, arrays):
             _native.set_threads(threads)
             y = np.full_like(y, np.nan)
             spaces = [np.full(n + GUARD, 0xFF, np.uint8) for n in launch.workspaces]
-            program = _native.Program(
-                [
-                    (k.entry, [(b, 0) for b in k.buffers], list(k.integers), list(k.reals))
-                    for k in launch.kernels
-                ]
-            )
+            program = program_of(*launch.kernels)
             program.run([a.__array_interface__["data"][0] for a in [*arrays, y, *spaces]])
             assert all((s[-GUARD:] == 0xFF).all() for s in spaces)
             results.append(y)

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from common import changed, program_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,13 +44,7 @@ def address(array):
 
 
 def execute(kernel, arrays):
-    launch = (
-        kernel.entry,
-        [(b, 0) for b in kernel.buffers],
-        list(kernel.integers),
-        list(kernel.reals),
-    )
-    native.Program([launch]).run([address(a) for a in arrays])
+    program_of(kernel).run([address(a) for a in arrays])
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) - {"affine", "cast"}))
@@ -217,7 +212,7 @@ def test_long_chain_keeps_within_scratch():
 def test_malformed_programs_are_refused():
     x = numbers(10)
     kernel = encode([Instruction("add_f32", (0, 0))], [operand(x)], [(1, operand(x))])
-    good = list(kernel.integers)
+    good = kernel.integers
     for position, value, message in [
         (0, 5, "build again"),
         (1, 99, "out of range"),
@@ -225,14 +220,12 @@ def test_malformed_programs_are_refused():
         (len(good) - 6, 5000, "operation"),
         (len(good) - 4, 1, "does not exist yet"),
     ]:
-        bad = list(good)
-        bad[position] = value
         with pytest.raises(ValueError, match=message):
-            native.Program([("elementwise", [(0, 0), (1, 0)], bad, [])])
+            program_of(kernel._replace(integers=changed(good, position, value)))
     with pytest.raises(ValueError, match="sizes that its header"):
-        native.Program([("elementwise", [(0, 0)], good, [])])
+        program_of(kernel._replace(buffers=(0,)))
     with pytest.raises(ValueError, match="no header"):
-        native.Program([("elementwise", [(0, 0)], [], [])])
+        program_of(kernel._replace(integers=()))
 
 
 def test_sizes_beyond_32_bits():
@@ -242,11 +235,11 @@ def test_sizes_beyond_32_bits():
     column, line = Operand((n, 1), f32, (1, 1)), Operand((n,), f32, (1,))
     whole = Operand((n, n), f32, (n, 1))
     kernel = encode([Instruction("sub_f32", (0, 1))], [column, line], [(2, whole)])
-    assert list(kernel.integers[11:13]) == [n, n]
+    assert list(kernel.integers[10:12]) == [n, n]
     x = Operand((n, n), f32, (n, 1))
     kernel = encode([Instruction("neg_f32", (0,))], [x], [(1, whole)])
-    assert kernel.integers[11] == 2**34
-    native.Program([("elementwise", [(0, 0), (1, 0)], list(kernel.integers), [])])
+    assert kernel.integers[10] == 2**34
+    program_of(kernel)
 
 
 def test_a_new_op_is_one_line(tmp_path):

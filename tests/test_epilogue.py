@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from common import names, run
+from common import changed, names, program_of, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv import GEOMETRIES, PRODUCTS
@@ -169,9 +169,7 @@ def launched(op, arrays, shape, threads):
     launch = op.launch(device("cpu"), [operand(a) for a in arrays], [operand(y)])
     spaces = [np.full(n + GUARD, 0xFF, np.uint8) for n in launch.workspaces]
     (kernel,) = launch.kernels
-    program = native.Program(
-        [(kernel.entry, [(b, 0) for b in kernel.buffers], list(kernel.integers), kernel.reals)]
-    )
+    program = program_of(kernel)
     native.set_threads(threads)
     program.run([a.__array_interface__["data"][0] for a in [*arrays, y, *spaces]])
     assert all((s[-GUARD:] == 0xFF).all() for s in spaces)
@@ -315,31 +313,33 @@ def test_kernels_refuse_an_epilogue_of_another_size():
     y = np.empty((3, 5), np.float32)
     launch = fused.launch(device("cpu"), [operand(v) for v in (a, b, *more)], [operand(y)])
     (kernel,) = launch.kernels
-    numbers = list(kernel.integers)
-
-    def made(buffers, integers):
-        return native.Program([("matmul", [(k, 0) for k in range(buffers)], integers, [])])
-
-    count = len(kernel.buffers)
-    made(count, numbers)
+    (program,) = kernel.attached
+    program_of(kernel)
     for wrong, message in (
-        ([4, *numbers[1:]], "does not have the size"),
-        (numbers[:-1], "sizes"),
-        (numbers[:11], "epilogue"),
-        (numbers[:12], "header"),
+        (kernel._replace(integers=changed(kernel.integers, 0, 4)), "does not have the size"),
+        (kernel._replace(integers=kernel.integers[:-1]), "10 integers"),
+        (kernel._replace(buffers=kernel.buffers[:3]), "4 buffers"),
+        (with_program(kernel, program._replace(integers=program.integers[:-1])), "sizes"),
+        (with_program(kernel, program._replace(integers=program.integers[:5])), "header"),
+        (with_program(kernel, program._replace(buffers=(*program.buffers, 0))), "sizes"),
     ):
         with pytest.raises(ValueError, match=message):
-            made(count, wrong)
-    with pytest.raises(ValueError, match="sizes"):
-        made(count + 1, numbers)
+            program_of(wrong)
 
     conv = OPS["conv2d"]()
     x, w = noise(0, 1, 1, 4, 4), noise(1, 1, 1, 1, 1)
     launch = conv.launch(device("cpu"), [operand(x), operand(w)], [operand(x)])
-    integers = list(launch.kernels[0].integers)
+    (kernel,) = launch.kernels
     for entry in ("conv2d", "conv2d_input_grad"):
-        native.Program([(entry, [(k, 0) for k in range(5)], integers, [])])
-        with pytest.raises(ValueError, match="an epilogue"):
-            native.Program([(entry, [(k, 0) for k in range(5)], integers[:14], [])])
-        with pytest.raises(ValueError, match="sizes"):
-            native.Program([(entry, [(k, 0) for k in range(6)], integers, [])])
+        good = kernel._replace(entry=entry)
+        program_of(good)
+        with pytest.raises(ValueError, match="does not have the size"):
+            program_of(with_program(good, program))
+        with pytest.raises(ValueError, match="14 integers"):
+            program_of(good._replace(integers=kernel.integers[:-1]))
+        with pytest.raises(ValueError, match="5 buffers"):
+            program_of(good._replace(buffers=(*kernel.buffers, 0)))
+
+
+def with_program(kernel, program):
+    return kernel._replace(attached=(program,))

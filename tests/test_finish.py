@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from common import changed, program_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoestring as ss
-from shoestring.backends.cpu import _native as native
+from shoestring.backends import Attached, Kernel
 from shoestring.compile import pipeline
 from shoestring.compile.finish import finish
 from shoestring.ir import F
@@ -137,16 +138,17 @@ def test_what_needs_another_result_waits_for_it():
     )
 
 
-def refused(entry, buffers, integers, reals, message):
+def refused(kernel, message):
     with pytest.raises(ValueError, match=message):
-        native.Program([(entry, [(b, 0) for b in range(buffers)], list(integers), list(reals))])
+        program_of(kernel)
 
 
 def test_kernels_refuse_a_program_that_is_not_whole():
-    native.Program([("moments", [(0, 0), (1, 0), (2, 0)], [1, 2, 3, 0], [])])
-    refused("moments", 3, (1, 2, 3), [], "not whole")
-    refused("moments", 4, (1, 2, 3, 0), [], "sizes that its integers state")
-    refused("moments", 3, (1, 2, 3, 1), [], "no header")
+    good = Kernel("moments", (0, 1, 2), (1, 2, 3))
+    program_of(good)
+    refused(good._replace(integers=(1, 2)), "3 integers")
+    refused(good._replace(buffers=(0, 1, 2, 3)), "3 buffers")
+    refused(good._replace(attached=(Attached("end", 0, ()),)), "no header")
 
     PLANS.clear()
     x = ss.tensor(np.ones((3, 4, 20), np.float32))
@@ -154,11 +156,14 @@ def test_kernels_refuse_a_program_that_is_not_whole():
     plan = max((e.plan for e in PLANS.values()), key=lambda p: len(p.steps))
     (kernel,) = plan.steps[0].kernels
     assert len(plan.steps) == 1 and kernel.entry == "program_sums"
-    count, good, reals = len(kernel.buffers), kernel.integers, kernel.reals
-    native.Program([("program_sums", [(b, 0) for b in range(count)], list(good), list(reals))])
-    refused("program_sums", count, good[:40], reals, "not whole|sizes")
-    refused("program_sums", count + 1, good, reals, "sizes")
-    refused("program_sums", count, [*good, 0], reals, "sizes")
+    load, end = kernel.attached
+    program_of(kernel)
+    refused(kernel._replace(integers=kernel.integers[:-1]), "a divisor and an output for each sum")
+    refused(kernel._replace(buffers=kernel.buffers[1:]), "a divisor and an output for each sum")
+    refused(kernel._replace(attached=(end,)), "needs a program")
+    refused(kernel._replace(integers=changed(kernel.integers, 3, 7)), "do not have the size")
+    refused(kernel._replace(integers=changed(kernel.integers, 4, 0)), "out of range")
+    refused(kernel._replace(attached=(load, end._replace(integers=end.integers[:-1]))), "sizes")
 
 
 def test_what_is_older_than_a_kernel_may_still_depend_on_it():

@@ -4,10 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
+from common import program_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shoestring as ss
+from shoestring.backends import Attached, Kernel
 from shoestring.backends.cpu import _native as native
 from shoestring.backends.device import device
 from shoestring.runtime import session
@@ -192,28 +194,39 @@ def test_any_updates_equal_those_one_by_one(shapes, updates):
     assert results[0] == results[1]
 
 
-def part(size):
-    """(buffers, integers) of y = a + b over float32[size]."""
+def part(size, buffers, chained):
+    """y = a + b over float32[size], as a part of a launch."""
     from shoestring.ir import OPS
     from shoestring.testing import operand
 
     x = operand(np.empty(size, np.float32))
     (kernel,) = OPS["add"]().launch(device("cpu"), [x, x], [x]).kernels
-    return len(kernel.buffers), list(kernel.integers)
+    return Attached("part", int(chained), buffers, kernel.integers)
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 9)])
 def test_parts_of_a_chain_have_one_size(sizes):
-    parts = [part(n) for n in sizes]
-    header = [
-        number for k, (n, found) in enumerate(parts) for number in (n, len(found), 0, int(k > 0))
-    ]
-    places = [(0, 0), (0, 0), (1, 0), (1, 0), (0, 0), (2, 0)]
-    launch = ("elementwise_group", places, [2, *header, *parts[0][1], *parts[1][1]], [])
+    parts = part(sizes[0], (0, 0, 1), False), part(sizes[1], (1, 0, 2), True)
+    kernel = Kernel("elementwise_group", (), attached=parts)
     if sizes[0] != sizes[1]:
         with pytest.raises(ValueError, match="chained to one of another size"):
-            native.Program([launch])
+            program_of(kernel)
         return
     x, y, z = np.ones(8, np.float32), np.zeros(8, np.float32), np.zeros(8, np.float32)
-    native.Program([launch]).run([a.__array_interface__["data"][0] for a in (x, y, z)])
+    program_of(kernel).run([a.__array_interface__["data"][0] for a in (x, y, z)])
     assert y.tolist() == [2] * 8 and z.tolist() == [3] * 8
+
+
+def test_a_shared_launch_has_parts_and_nothing_else():
+    first, second = part(8, (0, 0, 1), False), part(8, (1, 0, 2), True)
+    for parts, own, message in [
+        ((), (), "1 to 64 parts"),
+        ((first,) * 65, (), "1 to 64 parts"),
+        ((first,), (0,), "nothing of its own"),
+        ((second,), (), "chained to one of another size"),
+        ((first._replace(index=2),), (), "takes nothing at this port"),
+        ((first._replace(port="store"),), (), "takes nothing at this port"),
+        ((first._replace(buffers=(0,)),), (), "sizes that its header"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            program_of(Kernel("elementwise_group", own, attached=parts))

@@ -37,6 +37,7 @@ def add_launch(size, bases=(0, 1, 2), offsets=(0, 0, 0)):
         list(zip(bases, offsets, strict=True)),
         list(kernel.integers),
         list(kernel.reals),
+        [],
     )
 
 
@@ -104,14 +105,54 @@ def test_part_of_a_program():
 
 def test_wrong_programs_raise():
     with pytest.raises(IndexError, match="no kernel is named nothing"):
-        native.Program([("nothing", [], [], [])])
+        native.Program([("nothing", [], [], [], [])])
     with pytest.raises(TypeError):
-        native.Program([("elementwise", [(-1, 0)], [], [])])
+        native.Program([("elementwise", [(-1, 0)], [], [], [])])
     program = native.Program([add_launch(4)])
     with pytest.raises(IndexError, match="needs 3 base addresses, got 2"):
         program.run([0, 0])
     with pytest.raises(IndexError, match="not within"):
         program.run_range([0, 0, 0], 1, 2)
+
+
+def attached(launch, *extras):
+    return (*launch[:4], list(extras))
+
+
+def test_what_is_attached_where_a_kernel_takes_nothing_is_refused():
+    add = add_launch(4)
+    program = [add[1], add[2], add[3]]
+    moments = ("moments", [(0, 0), (1, 0), (2, 0)], [1, 4, 4], [])
+    pool = ("avg_pool2d", [(0, 0), (1, 0)], [1, 4, 4, 2, 2, 2, 2, 2, 2, 0, 0, 1], [])
+    sizes = [1, 4, 4, 2, 2, 2, 2, 2, 2, 0, 0, 1]
+    inline = ("inline", 0, [(0, 0), (1, 0)], sizes, [], "max_pool2d_grad")
+    for launch, extras, message in [
+        (add, [("behind", 0, *program, "")], "no port is named behind"),
+        (add, [("store", 0, *program, "")], "elementwise: takes nothing at this port"),
+        (moments, [("end", 1, *program, "")], "moments: takes nothing at this port"),
+        (moments, [("end", -1, *program, "")], "moments: takes nothing at this port"),
+        (moments, [("end", 99, *program, "")], "moments: takes nothing at this port"),
+        (moments, [("end", 0, *program, "")] * 2, "moments: takes one thing at a port"),
+        (moments, [("end", 0, add[1][:2], add[2], [], "")], "sizes that its header"),
+        (pool, [inline], "avg_pool2d: no program reads its input"),
+        (add, [(*inline[:5], "avg_pool2d")], "does not compute block by block"),
+        (add, [(*inline[:3], sizes[1:], [], inline[5])], "needs its sizes and buffers"),
+        (add, [inline], "no slot"),
+        (add, [("inline", 7, *inline[2:])], "no slot"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            native.Program([attached(launch, *extras)])
+    with pytest.raises(IndexError, match="no kernel is named nothing"):
+        native.Program([attached(add, (*inline[:5], "nothing"))])
+    native.Program([attached(moments, ("end", 0, *program, ""))])
+
+
+def test_bases_of_what_is_attached_are_needed():
+    add = add_launch(4, (3, 4, 5))
+    moments = ("moments", [(0, 0), (1, 0), (2, 0)], [1, 4, 4], [])
+    program = native.Program([attached(moments, ("end", 0, add[1], add[2], add[3], ""))])
+    with pytest.raises(IndexError, match="needs 6 base addresses, got 3"):
+        program.run([0, 0, 0])
 
 
 def test_entries():

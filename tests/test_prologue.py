@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from common import names, run, training_step
+from common import changed, names, program_of, run, training_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_pool import VALUES, pooled
@@ -118,22 +118,23 @@ def test_a_wrong_program_in_max_pooling_is_refused():
     PLANS.clear()
     ss.max_pool2d(x + 1, 2).numpy()
     (kernel,) = plan().steps[0].kernels
-    good = list(kernel.integers)
-    places = [(b, 0) for b in kernel.buffers]
-    native.Program([("max_pool2d", places, good, list(kernel.reals))])
+    (program,) = kernel.attached
+    program_of(kernel)
+    for position, value, message in [(0, 1, "build again"), (5, 2, "do not have the sizes")]:
+        bad = program._replace(integers=changed(program.integers, position, value))
+        refused(kernel._replace(attached=(bad,)), message)
     for position, value, message in [
-        (13, 1, "build again"),
         (2, 20_000, "do not fit the scratch"),
-        (18, 2, "do not have the sizes"),
+        (0, 2, "do not have the size"),
     ]:
-        bad = list(good)
-        bad[position] = value
-        with pytest.raises(ValueError, match=message):
-            native.Program([("max_pool2d", places, bad, list(kernel.reals))])
-    with pytest.raises(ValueError, match="needs its sizes"):
-        native.Program([("max_pool2d", places, good[:12], [])])
-    with pytest.raises(ValueError, match="needs its buffers"):
-        native.Program([("max_pool2d", places, [*good[:12], 0], [])])
+        refused(kernel._replace(integers=changed(kernel.integers, position, value)), message)
+    refused(kernel._replace(integers=kernel.integers[:11]), "needs its sizes and buffers")
+    refused(kernel._replace(buffers=kernel.buffers[1:]), "needs its sizes and buffers")
+
+
+def refused(kernel, message):
+    with pytest.raises(ValueError, match=message):
+        program_of(kernel)
 
 
 def test_a_large_gradient_that_is_only_read_element_by_element_is_never_written():
@@ -191,10 +192,7 @@ def test_generated_blocks_start_anywhere(isa):
         (kernel,) = reader.launch(
             device("cpu"), [operand(a) for a in inputs], [operand(out)]
         ).kernels
-        kernel = kernel._replace(integers=small_blocks(kernel.integers))
-        program = native.Program(
-            [("elementwise", [(b, 0) for b in kernel.buffers], list(kernel.integers), [])]
-        )
+        program = program_of(kernel._replace(integers=small_blocks(kernel.integers)))
         program.run([a.__array_interface__["data"][0] for a in (*inputs, out)])
     finally:
         native.set_isa(before)
@@ -215,13 +213,20 @@ def test_a_wrong_generated_input_is_refused():
     arrays = [y, y.astype(np.uint8), np.zeros((1, 2, 4, 4), np.float32)]
     operands = [operand(a) for a in arrays]
     (good,) = reader.launch(device("cpu"), operands[:2], operands[2:]).kernels
-    at = len(good.integers) - 15
-    for position, value in [(at, 7), (at + 1, 5), (at + 2, 9), (10, 2)]:
-        bad = list(good.integers)
-        bad[position] = value
-        with pytest.raises(ValueError, match=r"generated input|sizes that its header|out of range"):
-            native.Program([("elementwise", [(b, 0) for b in good.buffers], bad, [])])
-    assert encode([Instruction("neg_f32", (0,))], [x], [(1, x)]).integers[10] == 0
+    (inline,) = good.attached
+    assert good.buffers == (-1, 2) and inline.buffers == (0, 1)
+    program_of(good)
+    for bad, message in [
+        (inline._replace(index=7), "no slot"),
+        (inline._replace(index=-1), "no slot"),
+        (inline._replace(entry="max_pool2d"), "does not compute block by block"),
+        (inline._replace(buffers=(0,)), "needs its sizes and buffers"),
+        (inline._replace(integers=inline.integers[1:]), "needs its sizes and buffers"),
+    ]:
+        refused(good._replace(attached=(bad,)), message)
+    direct = encode([Instruction("neg_f32", (0,))], [x], [(1, x)])
+    assert not direct.attached
+    refused(direct._replace(attached=(inline,)), "no slot")
 
 
 ROWS = [
@@ -259,18 +264,19 @@ def test_a_wrong_program_in_a_sum_is_refused():
     PLANS.clear()
     (ss.tensor(np.zeros((2, 80), np.float32)) + 1).sum(1).numpy()
     (kernel,) = plan().steps[0].kernels
-    good, places = list(kernel.integers), [(b, 0) for b in kernel.buffers]
-    native.Program([("sum", places, good, list(kernel.reals))])
+    (program,) = kernel.attached
+    program_of(kernel)
     for position, value, message in [
         (4, -5, "sizes that its header"),
         (2, 1, "by rows"),
         (0, 1, "by rows"),
-        (12, 5, "build again"),
+        (6, 3, "do not have the size"),
+        (3, 2, "a workspace if it is cut"),
     ]:
-        bad = list(good)
-        bad[position] = value
-        with pytest.raises(ValueError, match=message):
-            native.Program([("sum", places, bad, list(kernel.reals))])
+        refused(kernel._replace(integers=changed(kernel.integers, position, value)), message)
+    bad = program._replace(integers=changed(program.integers, 0, 5))
+    refused(kernel._replace(attached=(bad,)), "build again")
+    refused(kernel._replace(reals=()), "a divisor")
 
 
 def network(shape):

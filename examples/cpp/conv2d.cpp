@@ -22,9 +22,9 @@ int main() {
     for (std::int64_t i = 0; i < N * C * H * W; ++i) xs[i] = static_cast<float>(i * 7 % 23 - 11);
     for (std::int64_t i = 0; i < K * C * R * S; ++i) ws[i] = static_cast<float>(i * 5 % 13 - 6);
 
-    // sizes, stride, padding, images at a time, no epilogue
-    const std::vector<std::int64_t> sizes = {N, C, H, W, K, R, S, P, Q, 1, 1, 0, 0, N, 0};
-    const Program program({{"conv2d", {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}}, sizes, {}}});
+    // sizes, stride, padding, images at a time; nothing is attached
+    const std::vector<std::int64_t> sizes = {N, C, H, W, K, R, S, P, Q, 1, 1, 0, 0, N};
+    const Program program({{"conv2d", {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {4, 0}}, sizes, {}, {}}});
     program.run({x.address(), w.address(), y.address(), first.address(), second.address()});
 
     const float* found = static_cast<const float*>(y.data());

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import DeviceError, fail
 from .device import Device, Flags
-from .launch import Kernel, Operand, row_major
+from .launch import Kernel, Operand, Placed, row_major
 from .source import Source, render
 
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
@@ -95,9 +95,9 @@ class Bound(NamedTuple):
 class CardProgram:
     """Kernels in order. run(bases): the memory that each base stands for."""
 
-    def __init__(self, device: Card, launches: Sequence[tuple[Kernel, Sequence]]) -> None:
+    def __init__(self, device: Card, launches: Sequence[Placed]) -> None:
         self.device = device
-        self.kernels = [bind(device, kernel, places) for kernel, places in launches]
+        self.kernels = [bind(device, kernel, places) for kernel, places, _ in launches]
 
     def run(self, bases: Sequence[Any]) -> None:
         self.run_range(bases, 0, len(self.kernels))
@@ -266,7 +266,7 @@ class Card(Device):
         return (value, 0) if isinstance(value, CardMemory) else None
 
     # ---- programs --------------------------------------------------------------------------------
-    def program(self, launches: Sequence[tuple]) -> Any:
+    def program(self, launches: Sequence[Placed]) -> Any:
         return CardProgram(self, launches)
 
     def has(self, entry: str) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DeviceError, MemoryBudgetError, fail, nearest
 from . import memory_log
-from .launch import Operand
+from .launch import Operand, Placed
 
 DEVICES: dict[str, Device] = {}
 FACTORIES: dict[str, Callable[[], Device]] = {}
@@ -51,9 +51,8 @@ class Device:
         array on it."""
         raise NotImplementedError
 
-    def program(self, launches: Sequence[tuple]) -> Any:
-        """Something with run(bases): launches are (kernel, [(base, offset)]), bases what `place`
-        gives for each."""
+    def program(self, launches: Sequence[Placed]) -> Any:
+        """Something with run(bases), bases what `place` gives for each."""
         raise NotImplementedError
 
     def has(self, entry: str) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import fail
 from .device import Device, Flags
-from .launch import row_major
+from .launch import Placed, row_major
 
 
 class Outline:
@@ -48,7 +48,7 @@ class OutlinedDevice(Device):
     def has(self, entry: str) -> bool:
         return self.device.has(entry)
 
-    def program(self, launches: Sequence[tuple]) -> Any:
+    def program(self, launches: Sequence[Placed]) -> Any:
         return self
 
     def run(self, addresses: Any) -> NoReturn:

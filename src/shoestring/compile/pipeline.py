@@ -251,7 +251,8 @@ def shared_launches(draft: Draft, steps: list[Step], device: Device) -> None:
     for number, members in enumerate(draft.groups):
         found = sorted(where[i] for i in members)
         together = found == list(range(found[0], found[0] + len(found)))
-        native = all(steps[k].kernels and len(steps[k].kernels or ()) == 1 for k in found)
+        kernels = [steps[k].kernels or () for k in found]
+        native = all(len(own) == 1 and not own[0].attached for own in kernels)
         native = native and device.has(steps[found[0]].op.shares)
         if len(found) > 1 and together and native:
             for k in found:

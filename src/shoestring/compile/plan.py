@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backends import Kernel, Operand
+from ..backends import Attached, Kernel, Operand, Placed, placed
 from ..ir import Cost, Op, Spec
 
 ARENA = 0
@@ -61,14 +61,14 @@ class Step:
     def name(self) -> str:
         return "+".join(k.entry for k in self.kernels) if self.kernels else "its reference"
 
-    def launches(self) -> list[tuple[Kernel, list]]:
-        """(kernel, places of its buffers) of each kernel, as a device's program takes them."""
+    def launches(self) -> list[Placed]:
+        """Its kernels, as a device's program takes them."""
         places = (
             [*self.reads, *self.writes, *self.workspaces]
             if self.record is None
             else [self.reads[0], self.record]
         )
-        return [(k, [places[b] for b in k.buffers]) for k in self.kernels or ()]
+        return [placed(kernel, places) for kernel in self.kernels or ()]
 
 
 def layer_of(state: str) -> str:
@@ -258,22 +258,18 @@ def together(steps: Sequence[Step]) -> list[list[Step]]:
     return found
 
 
-def launches_of(steps: list[Step]) -> list[tuple]:
-    """The launches of steps that stand together, as a device's program takes them. One that is
-    shared has integers: how many parts, then per part how many buffers, integers and reals and
-    whether it is chained, then the parts' integers; buffers and reals of the parts one after the
-    other."""
+def launches_of(steps: list[Step]) -> list[Any]:
+    """The launches of steps that stand together, as a device's program takes them: of those that
+    share one the programs are its parts. One launch, of nothing, where a reference runs."""
     if len(steps) == 1:
         return steps[0].launches() if steps[0].kernels is not None else [()]
-    parts = [step.launches()[0] for step in steps]
-    kernels = [kernel for kernel, _ in parts]
-    sizes: list[int] = []
-    for k, step in zip(kernels, steps, strict=True):
-        sizes += [len(k.buffers), len(k.integers), len(k.reals), int(step.chained)]
-    integers = (len(parts), *sizes, *[n for k in kernels for n in k.integers])
-    places = [place for _, found in parts for place in found]
-    reals = tuple(r for k in kernels for r in k.reals)
-    return [(Kernel(steps[0].op.shares, tuple(range(len(places))), integers, reals), places)]
+    found = [step.launches()[0] for step in steps]
+    parts = tuple(
+        Attached("part", int(step.chained), kernel.buffers, kernel.integers, kernel.reals)
+        for step, (kernel, _, _) in zip(steps, found, strict=True)
+    )
+    kernel = Kernel(steps[0].op.shares, (), attached=parts)
+    return [Placed(kernel, [], [places for _, places, _ in found])]
 
 
 def show(operand: Operand) -> str:

@@ -4,10 +4,9 @@
 
 A layer's bias is added to many elements of its result, so its gradient adds up dy over them; the
 gradient of the layer's weight reads dy as well, and has it in cache, packed in the order that
-suits it. Such a kernel has an integer that says which of its inputs it adds up (0: none, else the
-input's number and 1), and a last buffer for the sums. They are added in another order than by the
-kernel of sums: equal within rounding, and independent of threads. The compiler makes these
-(compile/byproduct.py); like chains they have no gradient and no place in the registry.
+suits it. A buffer for the sums is attached to such a kernel at "also". They are added in another
+order than by the kernel of sums: equal within rounding, and independent of threads. The compiler
+makes these (compile/byproduct.py); like chains they have no gradient and no place in the registry.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..backends import Launch
+from ..backends import Attached, Launch
 from ..ir import Cost, Op, Spec
 
 
 class Byproduct(Op):
-    """The results of `maker`, then the sum `end` of its input number `at`. place: of the integer
-    that asks the maker's kernel for it."""
+    """The results of `maker`, then the sum `end` of its input number `at`."""
 
     kind, outputs, cheap_to_recompute, cases, gradient = "kernel", 2, False, (), None
 
-    def __init__(self, maker: Op, inputs: int, at: int, end: Op, place: int) -> None:
-        self.maker, self.at, self.end, self.place = maker, at, end, place
+    def __init__(self, maker: Op, inputs: int, at: int, end: Op) -> None:
+        self.maker, self.at, self.end = maker, at, end
         self.name = f"{maker.name}+{end.name}"  # type: ignore[misc]
 
     def takes_strides(self, k):
@@ -42,14 +40,13 @@ class Byproduct(Op):
         at: int,
         end: Op,
         layout: tuple[int, int, int] | None,
-        place: int,
     ) -> Byproduct | None:
         """None where `end` does more than add up outer and inner of input `at`, seen as `layout`
         (outer, kept, inner); or the inputs are not float32."""
         x = inputs[at].shape
         fits = layout is not None and end.layout(x) == layout and end.divisor(x) == 1
         fits = fits and all(spec.dtype == np.float32 for spec in inputs)
-        return cls(maker, len(inputs), at, end, place) if fits else None
+        return cls(maker, len(inputs), at, end) if fits else None
 
     def shape(self, *shapes):
         return self.maker.shape(*shapes), self.end.shape(shapes[self.at])
@@ -61,18 +58,16 @@ class Byproduct(Op):
         return self.maker.reference(*xs), self.end.reference(xs[self.at])
 
     def launch(self, device, inputs, outputs):
-        """The maker's launch with one buffer more, behind its own."""
+        """The maker's launch with a buffer for the sums."""
         found = self.maker.launch(device, inputs, outputs[:1])
         if found is None:
             return None
         (kernel,) = found.kernels
         sums = len(inputs) + 1
-        integers = list(kernel.integers)
-        integers[self.place] = 1 + self.at
-        kernel = kernel._replace(
-            buffers=(*[b + (b >= sums) for b in kernel.buffers], sums), integers=tuple(integers)
-        )
-        return Launch((kernel,), found.workspaces)
+        spaces = range(sums + 1, sums + 1 + len(found.workspaces))
+        kernel = kernel.renumbered([*range(sums), *spaces])
+        attached = (*kernel.attached, Attached("also", self.at, (sums,)))
+        return Launch((kernel._replace(attached=attached),), found.workspaces)
 
     def cost(self, *shapes):
         maker, x = self.maker.cost(*shapes), shapes[self.at]

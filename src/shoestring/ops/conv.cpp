@@ -9,12 +9,11 @@
 // registers for all taps. Weights are packed as [K / kRows][tap][kRows], in the order of reading.
 //
 // buffers   input, weight (or second input), output, workspace for packed weights or partial sums
-//           followed by the taps' offsets, workspace for src, and for weight_grad one for dy, then
-//           the sums of dy's channels
+//           followed by the taps' offsets, workspace for src, and for weight_grad one for dy
 // integers  N C H W K R S P Q, stride a b, padding top left (of the forward convolution, in all
-//           three), images of which src is made at a time; for weight_grad also splits, the
-//           floats of the partial sums, whether dy is added up; for the other two an epilogue
-//           (program.h)
+//           three), images of which src is made at a time; for weight_grad also splits and the
+//           floats of the partial sums
+// ports     store (conv2d, conv2d_input_grad); also: the sums of dy's channels (weight_grad)
 // How work is cut depends on shapes alone: threads do not change bits.
 // What it does not do: cut channels so that large images stay in cache, or save multiplications
 // (Winograd; a strided input gradient multiplies the zeros between).
@@ -103,7 +102,7 @@ struct Cut {
 // offsets; packed: the weights, by pack; result: of all images.
 void convolve(const Source& src, int64_t first, int64_t N, int64_t C, const int64_t* taps,
               int64_t count, int64_t K, int64_t P, int64_t Q, const float* packed, float* result,
-              const Epilogue& epilogue) {
+              const Store& epilogue) {
     const int64_t across = parts(Q, W), vectors = P * across, area = P * Q;
     const int64_t groups = parts(vectors, kVectors), blocks = parts(K, kRows);
     const Cut cut(N, C, area, groups, blocks);
@@ -137,8 +136,6 @@ void convolve(const Source& src, int64_t first, int64_t N, int64_t C, const int6
     });
 }
 
-constexpr int64_t kBuffers = 5, kIntegers = 14;  // of conv2d and its input gradient
-
 const float* input(const Arguments& a, int k) { return static_cast<const float*>(a.buffers[k]); }
 float* space(const Arguments& a, int k) { return static_cast<float*>(a.buffers[k]); }
 
@@ -151,7 +148,7 @@ void conv2d(const Arguments& a) {
         pack(input(a, 1), block * kRows, z.K, count, 1, 0, count, false,
              packed + block * kRows * count);
     });
-    const Epilogue epilogue(a, kIntegers, kBuffers, 0);
+    const Store epilogue(a);
     for (int64_t n = 0, some; n < z.N; n += some) {
         some = least(a.integers[13], z.N - n);
         const Source src = unfold(z, some, input(a, 0) + n * z.C * z.H * z.W_, space(a, 4));
@@ -169,7 +166,7 @@ void conv2d_input_grad(const Arguments& a) {
         pack(input(a, 1), block * kRows, z.C, window, z.K, z.C * window, window, true,
              packed + block * kRows * count);
     });
-    const Epilogue epilogue(a, kIntegers, kBuffers, 0);
+    const Store epilogue(a);
     for (int64_t n = 0, some; n < z.N; n += some) {
         some = least(a.integers[13], z.N - n);
         const Source src = spread(z, some, input(a, 0) + n * z.K * z.P * z.Q, space(a, 4));
@@ -181,7 +178,8 @@ void conv2d_input_grad(const Arguments& a) {
 void conv2d_weight_grad(const Arguments& a) {
     const Sizes z = sizes(a);
     const int64_t splits = a.integers[14];
-    float* db = a.integers[16] ? space(a, 6) : nullptr;
+    const Attachment* also = a.at(Port::also);
+    float* db = also ? static_cast<float*>(also->buffers[0]) : nullptr;
     int64_t* taps = reinterpret_cast<int64_t*>(space(a, 3) + a.integers[15]);
     for (int64_t n = 0, some; n < z.N; n += some) {
         some = least(a.integers[13], z.N - n);
@@ -194,20 +192,17 @@ void conv2d_weight_grad(const Arguments& a) {
 }
 
 const char* forward_complaint(const Counts& c) {
-    if (c.integers <= kIntegers || c.buffers < kBuffers)
-        return "conv2d: needs 5 buffers, 14 integers and an epilogue";
+    if (c.buffers != 5 || c.integers != 14) return "needs 5 buffers and 14 integers";
     const int64_t* n = c.values;
-    return epilogue_complaint(c, kIntegers, kBuffers, 0, n[0] * n[4] * n[7] * n[8]);
+    return store_complaint(c, n[0] * n[4] * n[7] * n[8]);
 }
 const char* input_complaint(const Counts& c) {
-    if (c.integers <= kIntegers || c.buffers < kBuffers)
-        return "conv2d_input_grad: needs 5 buffers, 14 integers and an epilogue";
+    if (c.buffers != 5 || c.integers != 14) return "needs 5 buffers and 14 integers";
     const int64_t* n = c.values;
-    return epilogue_complaint(c, kIntegers, kBuffers, 0, n[0] * n[1] * n[2] * n[3]);
+    return store_complaint(c, n[0] * n[1] * n[2] * n[3]);
 }
 const char* weight_complaint(const Counts& c) {
-    if (c.integers == 17 && c.buffers == (c.values[16] ? 7 : 6)) return nullptr;
-    return "conv2d_weight_grad: needs 17 integers, 6 buffers and one for the sums of dy, if wanted";
+    return c.buffers == 6 && c.integers == 16 ? nullptr : "needs 6 buffers and 16 integers";
 }
 
 }  // namespace
@@ -215,6 +210,9 @@ const char* weight_complaint(const Counts& c) {
 }  // namespace shoestring
 
 namespace here = shoestring::SHOESTRING_ISA;
-SHOESTRING_KERNELS(conv, {"conv2d", here::conv2d, here::forward_complaint},
-                   {"conv2d_input_grad", here::conv2d_input_grad, here::input_complaint},
-                   {"conv2d_weight_grad", here::conv2d_weight_grad, here::weight_complaint})
+using shoestring::port, shoestring::Port;
+SHOESTRING_KERNELS(conv, {"conv2d", here::conv2d, here::forward_complaint, port(Port::store)},
+                   {"conv2d_input_grad", here::conv2d_input_grad, here::input_complaint,
+                    port(Port::store)},
+                   {"conv2d_weight_grad", here::conv2d_weight_grad, here::weight_complaint,
+                    port(Port::also)})

@@ -203,7 +203,6 @@ class Conv2D(Conv):
             y,
             packed(w[0], math.prod(w[1:])),
             self.unfolded(x, w, y),
-            more=(0,),
         )
 
     def epilogue(self, inputs, chain, at):
@@ -276,7 +275,6 @@ class Conv2DInputGrad(Conv):
             y,
             packed(w[1], w[0] * w[2] * w[3]),
             spread,
-            more=(0,),
         )
 
     def epilogue(self, inputs, chain, at):
@@ -350,13 +348,13 @@ class Conv2DWeightGrad(Conv):
             splits * K * rows + 2 * rows,
             copied,
             turned(splits * K, lines, y[3]),
-            more=(splits, splits * K * rows, 0),
+            more=(splits, splits * K * rows),
         )
 
     def byproduct(self, at, end, inputs):
         """dy summed over all that belongs to a channel."""
         layout = kept_block(inputs[0].shape, (0, 2, 3)) if at == 0 else None
-        return Byproduct.of(self, inputs, at, end, layout, -1)
+        return Byproduct.of(self, inputs, at, end, layout)
 
     def cost(self, dy, x):
         return self.work(x, self.w_shape, dy)

@@ -11,7 +11,7 @@
 // The lines (n, p) of the batch are cut into `splits` parts, chosen by shapes in conv.py; their
 // sums are added in order, whichever thread computed them.
 //
-// On demand the sums of dy's channels, a bias's gradient, are a by-product: the task that works on
+// On demand the sums of dy's channels, a bias's gradient, are made too: the task that works on
 // the first taps adds up the pixels that it has turned.
 #pragma once
 #include "conv_source.h"

@@ -61,23 +61,21 @@ static inline uint8_t to_u8(T x) {
 
 #include "elementwise_loops.inc"
 
-constexpr int64_t kScratch = 65536, kValues = 64, kAxes = 16;
+constexpr int64_t kScratch = 65536, kAxes = 16;
 constexpr int64_t kOperations = sizeof operations / sizeof operations[0];
 
-static const Generator generators[] = {max_pool2d_grad_block};  // numbered as GENERATORS in Python
-constexpr int64_t kGenerators = sizeof generators / sizeof generators[0];
-
-const char* program_complaint(const Counts& c) {
+// What is wrong with a program, nullptr if nothing. c: of the program alone, and what is computed
+// inline.
+static const char* program_complaint(const Counts& c) {
     if (c.integers < kProgramHeader) return "the program has no header";
     if (c.values[0] != fingerprint)
         return "the table in elementwise.py is not the one the kernels were built from: build "
                "again";
     const Program p(c.values);
     if (p.rank < 1 || p.rank > kAxes || p.inputs < 0 || p.constants < 0 || p.instructions < 1 ||
-        p.inputs + p.constants + p.instructions > kValues || p.outputs < 1 || p.generated < 0 ||
-        p.generated > p.inputs)
+        p.inputs + p.constants + p.instructions > kValues || p.outputs < 1)
         return "a size in the program's header is out of range";
-    if (c.buffers != p.inputs + p.outputs + p.generated || c.reals != p.constants ||
+    if (c.buffers != p.inputs + p.outputs || c.reals != p.constants ||
         c.integers != p.end() - c.values)
         return "the program's parts do not have the sizes that its header states";
     if (p.slots < 0 || p.block < 1 || p.grain < 1 ||
@@ -101,45 +99,29 @@ const char* program_complaint(const Counts& c) {
             if (i[2 + s] < 0 || i[2 + s] >= p.inputs + p.constants + k)
                 return "an instruction reads a value that does not exist yet";
     }
-    for (int64_t k = 0; k < p.generated; ++k) {
-        const int64_t* g = p.generator + k * (3 + kGenerated);
-        if (g[0] < 0 || g[0] >= p.inputs || p.input[g[0] * (2 + p.rank) + 1] < 0 || g[1] < 0 ||
-            g[1] >= kGenerators || g[2] < 0 || g[2] >= c.buffers)
-            return "a generated input has no slot, generator or buffer";
+    for (int64_t k = 0; k < c.attachments; ++k) {
+        if (c.attached[k].port != Port::inlined) continue;
+        const int64_t input = c.attached[k].index, *in = p.input + input * (2 + p.rank);
+        if (input < 0 || input >= p.inputs || in[0] != 4 || in[1] < 0)
+            return "an input that is computed inline has no slot for floats";
     }
     return nullptr;
 }
 
-const char* prologue_complaint(const Counts& c, int64_t at, int64_t own, int64_t own_reals) {
-    const char* wrong = program_complaint(
-        {c.buffers - own + 1, c.integers - at, c.reals - own_reals, c.values + at});
-    if (wrong) return wrong;
-    const Program p(c.values + at);
-    return p.outputs == 1 ? nullptr : "the program gives more than the kernel's first input";
-}
-
-const char* epilogue_complaint(const Counts& c, int64_t at, int64_t own, int64_t own_reals) {
-    if (c.integers <= at) return "the kernel does not say whether a program follows";
-    if (c.values[at])
-        return program_complaint(
-            {c.buffers - own, c.integers - at - 1, c.reals - own_reals, c.values + at + 1});
-    return c.integers == at + 1 && c.buffers == own && c.reals == own_reals
+const char* load_complaint(const Counts& c, int64_t outputs, int64_t elements) {
+    const AttachedCounts* load = c.at(Port::load);
+    if (!load) return nullptr;
+    const Program p(load->values);
+    return p.outputs == outputs && outputs <= kLoads && p.elements() == elements
                ? nullptr
-               : "the kernel's parts do not have the sizes that its integers state";
+               : "the program's outputs do not have the size of what the kernel reads";
 }
 
-static int64_t elements(const Program& p) {
-    int64_t total = 1;
-    for (int64_t d = 0; d < p.rank; ++d) total *= p.shape[d];
-    return total;
-}
-
-const char* epilogue_complaint(const Counts& c, int64_t at, int64_t own, int64_t own_reals,
-                               int64_t count) {
-    const char* wrong = epilogue_complaint(c, at, own, own_reals);
-    if (wrong || !c.values[at]) return wrong;
-    const Program p(c.values + at + 1);
-    return p.outputs == 1 && elements(p) == count
+const char* store_complaint(const Counts& c, int64_t elements) {
+    const AttachedCounts* store = c.at(Port::store);
+    if (!store) return nullptr;
+    const Program p(store->values);
+    return p.outputs == 1 && p.elements() == elements
                ? nullptr
                : "the program's output does not have the size of the kernel's";
 }
@@ -223,17 +205,18 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
         for (int64_t j = 0; j < most; ++j) to[j] = static_cast<float>(a.reals[k]);
         values[p.inputs + k] = to;
     }
+    for (int64_t k = 0; k < a.attachments; ++k) {
+        if (a.attached[k].port != Port::inlined) continue;
+        const int64_t input = a.attached[k].index;
+        values[input] = slot(p.input[input * (2 + p.rank) + 1]);
+        filled[input] = true;  // block by block, below
+    }
     for (int64_t k = 0; k < p.inputs; ++k) {
         const int64_t* in = p.input + k * (2 + p.rank);
-        if (in[1] < 0 || !is_scalar(p, in + 2)) continue;
+        if (filled[k] || in[1] < 0 || !is_scalar(p, in + 2)) continue;
         gather_bytes(static_cast<const char*>(a.buffers[k]), p, in, Place(p, 0), most, slot(in[1]));
         values[k] = slot(in[1]);
         filled[k] = true;
-    }
-    for (int64_t k = 0; k < p.generated; ++k) {
-        const int64_t input = p.generator[k * (3 + kGenerated)];
-        values[input] = slot(p.input[input * (2 + p.rank) + 1]);
-        filled[input] = true;  // block by block, below
     }
     for (int64_t at = start; at < end; at += p.block) {
         const int64_t n = end - at < p.block ? end - at : p.block;
@@ -249,10 +232,10 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
                 values[k] = slot(in[1]);
             }
         }
-        for (int64_t k = 0; k < p.generated; ++k) {
-            const int64_t* g = p.generator + k * (3 + kGenerated);
-            char* to = slot(p.input[g[0] * (2 + p.rank) + 1]);
-            generators[g[1]](g + 3, a.buffers[g[0]], a.buffers[g[2]], at, n, to);
+        for (int64_t k = 0; k < a.attachments; ++k) {
+            const Attachment& made = a.attached[k];
+            if (made.port == Port::inlined)
+                made.block(made, at, n, slot(p.input[made.index * (2 + p.rank) + 1]));
         }
         for (int64_t k = 0; k < p.instructions; ++k) {
             const int64_t* i = p.instruction + 6 * k;
@@ -267,82 +250,64 @@ void run_program(const Program& p, const Arguments& a, int64_t start, int64_t en
     }
 }
 
-static void elementwise(const Arguments& a) {
+void run_whole(const Arguments& a) {
     const Program p(a.integers);
-    const int64_t total = elements(p);
+    const int64_t total = p.elements();
     parallel_for((total + p.grain - 1) / p.grain, [&](int64_t task) {
         const int64_t start = task * p.grain, end = start + p.grain;
         run_program(p, a, start, end < total ? end : total);
     });
 }
 
-// Several programs as one launch. integers: how many; of each how many buffers, integers and reals
-// it has, and whether it is chained to the one before; their integers. Buffers and reals: one after
-// the other. A task runs the programs of a chain, which are of one size, on the same elements one
-// after the other, so that a program finds what those before it have written there. Chains do not
-// wait for each other.
+// Several programs as one launch, each at Port::part; those with index 1 are chained to the one
+// before. A task runs the programs of a chain, which are of one size, on the same elements one after
+// the other, so that a program finds what those before it have written there. Chains do not wait for
+// each other.
 constexpr int64_t kParts = 64;
 
 static void elementwise_group(const Arguments& a) {
-    const int64_t parts = a.integers[0], *sizes = a.integers + 1;
-    Arguments part[kParts];
     int64_t first[kParts + 1], end[kParts];  // of each chain its first part, one past its last task
     int64_t chains = 0, total = 0;
-    Arguments next = {a.buffers, sizes + 4 * parts, a.reals};
-    for (int64_t k = 0; k < parts; ++k, sizes += 4) {
-        part[k] = next;
-        if (!sizes[3]) {
-            const Program p(next.integers);
-            first[chains] = k;
-            end[chains++] = total += (elements(p) + p.grain - 1) / p.grain;
-        }
-        next = {next.buffers + sizes[0], next.integers + sizes[1], next.reals + sizes[2]};
+    for (int64_t k = 0; k < a.attachments; ++k) {
+        if (a.attached[k].index) continue;
+        const Program p(a.attached[k].integers);
+        first[chains] = k;
+        end[chains++] = total += (p.elements() + p.grain - 1) / p.grain;
     }
-    first[chains] = parts;
+    first[chains] = a.attachments;
     parallel_for(total, [&](int64_t task) {
         int64_t chain = 0;
         while (task >= end[chain]) ++chain;
-        const Program leader(part[first[chain]].integers);
-        const int64_t all = elements(leader);
+        const Program leader(a.attached[first[chain]].integers);
+        const int64_t all = leader.elements();
         const int64_t start = (task - (chain ? end[chain - 1] : 0)) * leader.grain;
         const int64_t stop = start + leader.grain < all ? start + leader.grain : all;
-        for (int64_t k = first[chain]; k < first[chain + 1]; ++k)
-            run_program(Program(part[k].integers), part[k], start, stop);
+        for (int64_t k = first[chain]; k < first[chain + 1]; ++k) {
+            const Attachment& part = a.attached[k];
+            run_program(Program(part.integers),
+                        {part.buffers, part.integers, part.reals, nullptr, 0}, start, stop);
+        }
     });
 }
 
 static const char* group_complaint(const Counts& c) {
-    if (c.integers < 1 || c.values[0] < 1 || c.values[0] > kParts ||
-        c.integers < 1 + 4 * c.values[0])
-        return "elementwise_group: the header is not whole";
-    const int64_t* sizes = c.values + 1;
-    const int64_t* integers = sizes + 4 * c.values[0];
-    int64_t buffers = 0, reals = 0, size = -1;
-    for (int64_t k = 0; k < c.values[0]; ++k, sizes += 4) {
-        if (integers + sizes[1] > c.values + c.integers)
-            return "elementwise_group: a part is not whole";
-        const char* wrong = program_complaint({sizes[0], sizes[1], sizes[2], integers});
-        if (wrong) return wrong;
-        const int64_t own = elements(Program(integers));
-        if (sizes[3] && own != size)
-            return "elementwise_group: a part is chained to one of another size";
+    if (c.buffers || c.integers || c.reals || c.attachments < 1 || c.attachments > kParts)
+        return "needs 1 to 64 parts, and nothing of its own";
+    int64_t size = -1;
+    for (int64_t k = 0; k < c.attachments; ++k) {
+        const int64_t own = Program(c.attached[k].values).elements();
+        if (c.attached[k].index && own != size) return "a part is chained to one of another size";
         size = own;
-        integers += sizes[1];
-        buffers += sizes[0];
-        reals += sizes[2];
     }
-    return buffers == c.buffers && reals == c.reals && integers == c.values + c.integers
-               ? nullptr
-               : "elementwise_group: the parts do not have the sizes that the header states";
-}
-
-void run_epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals) {
-    if (a.integers[at]) elementwise({a.buffers + own, a.integers + at + 1, a.reals + own_reals});
+    return nullptr;
 }
 
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
 namespace here = shoestring::SHOESTRING_ISA;
-SHOESTRING_KERNELS(elementwise, {"elementwise", here::elementwise, here::program_complaint},
-                   {"elementwise_group", here::elementwise_group, here::group_complaint})
+using shoestring::port, shoestring::Port;
+SHOESTRING_KERNELS(elementwise,
+                   {"elementwise", here::run_whole, here::program_complaint, port(Port::inlined)},
+                   {"elementwise_group", here::elementwise_group, here::group_complaint,
+                    port(Port::part, 0) | port(Port::part, 1)})

@@ -18,15 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..backends import Kernel, Operand, row_major
+from ..backends import Attached, Kernel, Operand, row_major
 
 TYPES = {"float32": "f32", "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "u8"}
 BYTES = {"f32": 4, "i64": 8, "i32": 4, "u8": 1}
 SCRATCH, BLOCK = 65_536, 1024       # bytes of scratch; the most elements of a block in it
 MOST_VALUES, MOST_AXES = 64, 16     # of one program; axes after merging
 GRAIN = 32_768                      # additions worth a task of their own: some microseconds
-
-GENERATORS = ("max_pool2d_grad",)    # in the order of the table in elementwise.cpp
 
 # name -> (number, C expression, result's type, names of the values in the expression)
 OPERATIONS: dict[str, tuple[int, str, str, tuple[str, ...]]] = {}
@@ -43,8 +41,7 @@ class Generated(NamedTuple):
     """An input that is in no memory: what a kernel would write, computed block by block as a
     program reads it. It stands where an Operand would.
 
-    generator  the kernel's entry;  numbers: its integers. Its first input is the buffer at the
-               input's own place, its second the buffer that `encode` adds as number -1
+    generator  the kernel's entry;  numbers: its integers
     """
 
     shape: tuple[int, ...]
@@ -69,14 +66,16 @@ def fingerprint() -> int:
 def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand | Generated],
            outputs: Sequence[tuple[int, Operand]], constants: Sequence[float] = (),
            weight: float = 1.0) -> Kernel | None:
-    """The kernel call of a program; its buffers are the inputs, then the outputs.
+    """The kernel call of a program; its buffers are the inputs, then the outputs. `as_attached` of
+    the call makes it one at a port of another kernel.
 
     Values are numbered: inputs from 0, then constants (float32), then one per instruction.
 
     outputs  (number of a value made by an instruction, its operand); one shape, row-major
     weight   work per element in additions: how finely large shapes are cut into tasks
 
-    One input may be Generated; it has the shape of the outputs.
+    One input may be Generated; it has the shape of the outputs, and the call has an attachment for
+    it whose buffers are to be filled in.
     None: too many values or axes for the kernel. An output may lie over an input only if no later
     instruction reads that input.
     """
@@ -96,21 +95,18 @@ def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand | Gener
     grain = max(int(GRAIN / weight) // BLOCK, 4) * BLOCK
     block = min(BLOCK, SCRATCH // (width * count) // 64 * 64) if count else grain
     numbers = [fingerprint(), len(shape), len(inputs), len(constants), len(instructions),
-               len(outputs), count, width, block, grain, len(generated), *shape]
+               len(outputs), count, width, block, grain, *shape]
     for k, size in enumerate(sizes):
         numbers += [size, slots[k], *strides[k]]
     numbers += slots[len(inputs):first]
     for k, (operation, sources) in enumerate(instructions):
         place = -1 - target[k] if k in target else slots[first + k]
         numbers += [OPERATIONS[operation][0], place, *(*sources, 0, 0, 0, 0)[:4]]
-    buffers = list(range(len(inputs) + len(outputs)))
-    for k in generated:
-        x = inputs[k]
-        assert isinstance(x, Generated)
-        numbers += [k, GENERATORS.index(x.generator), len(buffers), *x.numbers]
-        buffers.append(-1)
+    buffers = tuple(-1 if k in generated else k for k in range(len(inputs) + len(outputs)))
     reals = tuple(float(c) for c in constants)
-    return Kernel("elementwise", tuple(buffers), tuple(numbers), reals)
+    inline = tuple(Attached("inline", k, (), x.numbers, entry=x.generator)
+                   for k, x in enumerate(inputs) if isinstance(x, Generated))
+    return Kernel("elementwise", buffers, tuple(numbers), reals, attached=inline)
 
 
 def assign_slots(instructions: Sequence[Instruction], direct: Sequence[bool], constants: int,

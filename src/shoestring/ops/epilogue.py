@@ -5,10 +5,9 @@
 A task of the kernel writes g's raw values where y will be; as soon as it has completed a stretch of
 them it runs the program of f there, in place, while they are in cache. So bias, affine step, ReLU
 or the addition of a shortcut read and write no memory of their own. f runs by the same instructions
-on the same values as alone: bits do not change. A kernel that takes an epilogue has integers that
-end with 0; with one they end with 1 and the program's integers, its buffers come after the kernel's
-own, its constants after the kernel's. The compiler makes these (compile/epilogue.py); like chains
-they have no gradient and no place in the registry.
+on the same values as alone: bits do not change. The program is attached to the kernel at "store".
+The compiler makes these (compile/epilogue.py); like chains they have no gradient and no place in
+the registry.
 """
 
 from __future__ import annotations
@@ -61,21 +60,17 @@ class Epilogue(Op):
         return self.chain.reference(*self.full(xs, self.maker.reference(*xs[: self.inputs])))
 
     def launch(self, device, inputs, outputs):
-        """The maker's launch with the program at its end. Buffers: inputs, output, workspaces."""
+        """The maker's launch with the program at its result."""
         n, given = self.inputs, len(inputs)
         found = self.maker.launch(device, inputs[:n], outputs)
         last = self.chain.launch(device, self.full(inputs, outputs[0]), outputs)
         if found is None or last is None:
             return None
         (kernel,), (program,) = found.kernels, last.kernels
-        own = [b if b < n else b + given - n for b in kernel.buffers]
-        number = [*self.full(range(given), given), given]  # of the chain's inputs and its output
-        fused = kernel._replace(
-            buffers=(*own, *[number[b] for b in program.buffers]),
-            integers=(*kernel.integers[:-1], 1, *program.integers),
-            reals=(*kernel.reals, *program.reals),
-        )
-        return Launch((fused,), found.workspaces)
+        kernel = kernel.renumbered([*range(n), *range(given, given + 1 + len(found.workspaces))])
+        program = program.renumbered([*self.full(range(given), given), given])
+        attached = (*kernel.attached, *program.as_attached("store"))
+        return Launch((kernel._replace(attached=attached),), found.workspaces)
 
     def cost(self, *shapes):
         made = self.shape(*shapes)

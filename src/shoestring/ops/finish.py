@@ -4,11 +4,10 @@
 
 The kernel reduces, then runs one small program over its results (the reciprocal root of a variance,
 a product with a weight), which then costs no launch of its own. Every value comes from the same
-instructions as alone: bits do not change. A kernel that can be finished has integers that end with
-0; with a program they end with 1 and the program's integers, its buffers come after the kernel's
-own, its constants after the kernel's. The compiler makes these (compile/finish.py); like chains
-they have no gradient and no place in the registry. What it does not do: broadcast along some axes
-of the results; inputs have as many elements as they, or one.
+instructions as alone: bits do not change. The program is attached to the kernel at "end". The
+compiler makes these (compile/finish.py); like chains they have no gradient and no place in the
+registry. What it does not do: broadcast along some axes of the results; inputs have as many
+elements as they, or one.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Finished(Op):
         return (*made, *[np.reshape(values[v], spec.shape) for v, spec in self.targets])
 
     def launch(self, device, inputs, outputs):
-        """The maker's launch with a program at its end. Buffers: inputs, outputs, workspaces."""
+        """The maker's launch with a program at its end."""
         n, m, given, more = self.inputs, len(self.made), len(inputs), len(self.targets)
         found = self.maker.launch(device, inputs[:n], outputs[:m])
         parts = self.chain.parts([x.dtype for x in (*outputs[:m], *inputs[n:])])
@@ -75,16 +74,13 @@ class Finished(Op):
         program = encode(instructions, flat, results, constants, self.chain.weight)
         if program is None:
             return None
-        *before, last = [
-            kernel._replace(buffers=tuple(moved(b, n, m, given - n, more) for b in kernel.buffers))
-            for kernel in found.kernels
-        ]
-        own = [*range(given, given + m), *range(n, given), *range(given + m, given + m + more)]
-        last = last._replace(
-            buffers=(*last.buffers, *own),
-            integers=(*last.integers[:-1], 1, *program.integers),
-            reals=(*last.reals, *program.reals),
+        spaces = range(given + m + more, given + m + more + len(found.workspaces))
+        number = [*range(n), *range(given, given + m), *spaces]
+        *before, last = [kernel.renumbered(number) for kernel in found.kernels]
+        program = program.renumbered(
+            [*range(given, given + m), *range(n, given), *range(given + m, given + m + more)]
         )
+        last = last._replace(attached=(*last.attached, *program.as_attached("end")))
         return Launch((*before, last), found.workspaces)
 
     def cost(self, *shapes):
@@ -97,10 +93,3 @@ def flattened(x: Operand) -> Operand:
     """A contiguous operand as one row, or as one value."""
     size = math.prod(x.shape)
     return Operand((), x.dtype, ()) if size == 1 else Operand((size,), x.dtype, (1,))
-
-
-def moved(buffer: int, inputs: int, outputs: int, more_inputs: int, more_outputs: int) -> int:
-    """The number of a buffer of the maker once more inputs and outputs stand behind its own."""
-    if buffer < inputs:
-        return buffer
-    return buffer + more_inputs + (more_outputs if buffer >= inputs + outputs else 0)

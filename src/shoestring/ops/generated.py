@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from ..backends import Launch, Operand, row_major
+from ..backends import Kernel, Launch, Operand, row_major
 from ..ir import Cost, Op
 from .elementwise_program import Generated
 from .finish import Finished
@@ -51,7 +51,7 @@ class ReadsGenerated(Op):
         return Finished(self, len(inputs), made, chain, targets)
 
     def launch(self, device, inputs, outputs):
-        """The reader's launch; its buffers are numbered anew: `at` is the maker's first input."""
+        """The reader's launch, with the maker's kernel inline."""
         sizes = self.maker.shape(*[x.shape for x in inputs[-2:]])
         made = Operand(sizes, inputs[-2].dtype, row_major(sizes))
         own = self.maker.launch(device, inputs[-2:], [made])
@@ -62,14 +62,11 @@ class ReadsGenerated(Op):
         found = self.reader.launch(device, self.full(inputs, generated), outputs)
         if found is None:
             return None
-        # a reader of n inputs numbers its outputs from n; here there is one input more
-        number = [*range(self.at), last - 1, *range(self.at, last - 1)]
-        number += [last + 1 + k for k in range(len(outputs) + len(found.workspaces))]
+        # of the reader's inputs the one at `at` is in no memory, and here are two more
+        behind = range(last + 1, last + 1 + len(outputs) + len(found.workspaces))
+        number = [*range(self.at), -1, *range(self.at, last - 1), *behind]
         return Launch(
-            tuple(
-                k._replace(buffers=tuple(number[b] if b >= 0 else last for b in k.buffers))
-                for k in found.kernels
-            ),
+            tuple(filled(k.renumbered(number), (last - 1, last)) for k in found.kernels),
             found.workspaces,
         )
 
@@ -77,3 +74,12 @@ class ReadsGenerated(Op):
         made = self.maker.shape(*shapes[-2:])
         reader, maker = self.reader.cost(*self.full(shapes, made)), self.maker.cost(*shapes[-2:])
         return Cost(reader.flops + maker.flops, reader.bytes + maker.bytes - 8.0 * math.prod(made))
+
+
+def filled(kernel: Kernel, buffers: tuple[int, ...]) -> Kernel:
+    """The kernel with these buffers for what is computed inline."""
+    return kernel._replace(
+        attached=tuple(
+            a._replace(buffers=buffers) if a.port == "inline" else a for a in kernel.attached
+        )
+    )

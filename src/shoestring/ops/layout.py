@@ -187,7 +187,6 @@ def reduction(
         len(kept),
         len(reduced),
         *columns,
-        0,
     )
     space = (slices * outputs * 8,) if slices > 1 else ()
     return Launch((Kernel(entry, (0, 1, 2)[: 2 + len(space)], integers, (divisor,)),), space)

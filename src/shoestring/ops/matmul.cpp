@@ -6,13 +6,13 @@
 // A in the second. M is cut into panels of nearly equal height (128 = 8 x 13 + 2 x 12, not
 // 9 x 14 + 2): the tile exists once for each height.
 //
-//   buffers   a, b, y, workspace for the panels (one for each of `slots`), sums
-//   integers  M N K, strides of A (m, k), strides of B (k, n), slots, floats per slot, summed,
-//             rank, rank sizes, rank strides of a, rank strides of b, an epilogue (program.h)
+//   buffers   a, b, y, workspace for the panels (one for each of `slots`)
+//   integers  M N K, strides of A (m, k), strides of B (k, n), slots, floats per slot, rank, rank
+//             sizes, rank strides of a, rank strides of b
+//   ports     store; also: of a single product sums[m] = sum_k A[m, k], sums[n] = sum_k B[k, n]
 //
-// summed: 1 sums[m] = sum_k A[m, k], 2 sums[n] = sum_k B[k, n], 0 neither: where A or B is the
-// gradient of a layer's result these are the gradient of its bias, added up from panels that have
-// just been packed. Then there is no epilogue.
+// Where A or B is the gradient of a layer's result its sums are the gradient of the layer's bias,
+// added up from panels that have just been packed.
 //
 // Any strides: where k is contiguous, packing transposes W x W tiles in registers. Many places are
 // dealt out to `slots` tasks; with one slot, the threads share each product instead. Every tile is
@@ -33,7 +33,7 @@ constexpr int kM = 6;
 constexpr int kM = 4;
 #endif
 constexpr int kN = 2 * W;
-constexpr int64_t kDepth = 256, kIntegers = 11;
+constexpr int64_t kDepth = 256, kIntegers = 10;
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
@@ -137,7 +137,7 @@ Tile tile_of(int64_t height) {
 // y: of this product, whose first element has number `base` in the output. rows, columns: where the
 // sums of A's rows and B's columns go, if anywhere.
 void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, float* y,
-             float* space, const Epilogue& epilogue, int64_t base, float* rows, float* columns) {
+             float* space, const Store& epilogue, int64_t base, float* rows, float* columns) {
     const int64_t height = parts(M, parts(M, kM)), panels_m = parts(M, height);
     const int64_t panels_n = parts(N, kN), depth = parts(K, parts(K, kDepth));
     const int64_t narrow = N - (panels_n - 1) * kN <= W ? W : kN;  // width of the last panel of B
@@ -184,10 +184,14 @@ void product(const Matrix& A, const Matrix& B, int64_t M, int64_t N, int64_t K, 
 
 void matmul(const Arguments& x) {
     const int64_t* n = x.integers;
-    const int64_t M = n[0], N = n[1], K = n[2], slots = n[7], room = n[8], rank = n[10];
+    const int64_t M = n[0], N = n[1], K = n[2], slots = n[7], room = n[8], rank = n[9];
     const int64_t *sizes = n + kIntegers, *strides_a = sizes + rank, *strides_b = strides_a + rank;
-    const Epilogue epilogue(x, kIntegers + 3 * rank, 4, 0);
-    float* sums = n[9] ? static_cast<float*>(x.buffers[4]) : nullptr;
+    const Store epilogue(x);
+    const auto sums = [&](int64_t input) {
+        const Attachment* also = x.at(Port::also, input);
+        return also ? static_cast<float*>(also->buffers[0]) : nullptr;
+    };
+    float *rows = sums(0), *columns = sums(1);
     int64_t count = 1;
     for (int64_t d = 0; d < rank; ++d) count *= sizes[d];
     parallel_for(slots, [&](int64_t slot) {
@@ -202,30 +206,26 @@ void matmul(const Arguments& x) {
             product({static_cast<const float*>(x.buffers[0]) + at_a, n[3], n[4]},
                     {static_cast<const float*>(x.buffers[1]) + at_b, n[6], n[5]}, M, N, K,
                     static_cast<float*>(x.buffers[2]) + place * M * N, space, epilogue,
-                    place * M * N, n[9] == 1 ? sums : nullptr, n[9] == 2 ? sums : nullptr);
+                    place * M * N, rows, columns);
         }
     });
 }
 
 const char* complaint(const Counts& c) {
-    if (c.buffers < 4 || c.integers < kIntegers)
-        return "matmul: needs 4 buffers and 11 integers or more";
-    const int64_t *n = c.values, rank = n[10];
-    if (rank < 0 || c.integers <= kIntegers + 3 * rank)
-        return "matmul: needs 11 + 3 * rank integers and an epilogue";
-    if (n[9]) {
-        const bool whole = (n[9] == 1 || n[9] == 2) && rank == 0 && n[kIntegers] == 0;
-        return whole && c.buffers == 5 ? nullptr
-                                       : "matmul: sums need one product, 5 buffers, no epilogue";
-    }
+    if (c.buffers != 4 || c.integers < kIntegers) return "needs 4 buffers and 10 integers or more";
+    const int64_t *n = c.values, rank = n[9];
+    if (rank < 0 || c.integers != kIntegers + 3 * rank) return "needs 10 + 3 * rank integers";
+    if (rank && (c.at(Port::also, 0) || c.at(Port::also, 1))) return "sums need one product";
     int64_t elements = n[0] * n[1];
     for (int64_t d = 0; d < rank; ++d) elements *= n[kIntegers + d];
-    return epilogue_complaint(c, kIntegers + 3 * rank, 4, 0, elements);
+    return store_complaint(c, elements);
 }
 
 }  // namespace
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
+using shoestring::port, shoestring::Port;
 SHOESTRING_KERNELS(matmul, {"matmul", shoestring::SHOESTRING_ISA::matmul,
-                            shoestring::SHOESTRING_ISA::complaint})
+                            shoestring::SHOESTRING_ISA::complaint,
+                            port(Port::store) | port(Port::also, 0) | port(Port::also, 1)})

@@ -20,7 +20,6 @@ from .layout import kept_block
 
 MAX_BATCH_AXES = 6
 MAX_SLOTS = 8  # products computed side by side, each in its own workspace
-SUMMED = 9  # the number of the integer that says which input is added up too
 SMALL = 1 << 18  # products of fewer multiplications are not worth several threads
 
 
@@ -133,8 +132,8 @@ class MatMul(Op):
             M, lead, strides_a, strides_b = M * math.prod(lead), (), (), ()  # one tall matrix
         places, room = math.prod(lead), packed_floats(M, N, K)
         slots = min(places, MAX_SLOTS) if places >= MAX_SLOTS or M * N * K < SMALL else 1
-        integers = (M, N, K, *rows_a, *rows_b, slots, room, 0, len(lead), *lead, *strides_a)
-        kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b, 0))
+        integers = (M, N, K, *rows_a, *rows_b, slots, room, len(lead), *lead, *strides_a)
+        kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b))
         return Launch((kernel,), (4 * slots * room,))
 
     def epilogue(self, inputs, chain, at):
@@ -145,7 +144,7 @@ class MatMul(Op):
         x = inputs[at].shape
         over = (0,) if (self.transpose_a, not self.transpose_b)[at] else (1,)
         one = all(len(spec.shape) == 2 for spec in inputs)
-        return Byproduct.of(self, inputs, at, end, kept_block(x, over) if one else None, SUMMED)
+        return Byproduct.of(self, inputs, at, end, kept_block(x, over) if one else None)
 
     def cost(self, a, b):
         y = self.shape(a, b)

@@ -1,6 +1,6 @@
 // Mean and biased variance of x[outer][kept][inner] over outer and inner, for each place of kept.
 //
-//   buffers x, mean, variance   integers outer kept inner, then an epilogue (see program.h)
+//   buffers x, mean, variance   integers outer kept inner   port end
 //
 // Two passes: the sum, then the squared distances from the mean. E[x^2] - E[x]^2 would lose all
 // digits of the variance when the mean is large. The second pass finds the data in the cache: for a
@@ -86,17 +86,17 @@ void moments(const Arguments& a) {
     const int64_t outer = a.integers[0], kept = a.integers[1], inner = a.integers[2];
     if (inner == 1) of_columns(a, outer, kept);
     else of_rows(a, outer, kept, inner);
-    run_epilogue(a, 3, 3, 0);
+    run_end(a);
 }
 
 const char* complaint(const Counts& c) {
-    if (c.integers < 4) return "moments: the header is not whole";
-    return epilogue_complaint(c, 3, 3, 0);
+    return c.buffers == 3 && c.integers == 3 ? nullptr : "needs 3 buffers and 3 integers";
 }
 
 }  // namespace
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
+using shoestring::port, shoestring::Port;
 SHOESTRING_KERNELS(norm, {"moments", shoestring::SHOESTRING_ISA::moments,
-                          shoestring::SHOESTRING_ISA::complaint})
+                          shoestring::SHOESTRING_ISA::complaint, port(Port::end)})

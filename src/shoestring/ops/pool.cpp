@@ -5,8 +5,8 @@
 //   avg_pool2d_grad    buffers dy, dx                  dx += dy / count for every element of each
 //                      window
 //
-//   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad;
-//             avg_pool2d: then 0, or 1 and a program that computes x (see program.h)
+//   integers  planes H W P Q, kernel (2), stride (2), padding (2), count_include_pad
+//   ports     load (avg_pool2d)
 #include "pool.h"
 
 namespace shoestring {
@@ -44,22 +44,20 @@ void means(const Window& w, bool padded, const float* x, int64_t first, int64_t 
         });
 }
 
-const char* complaint(const Counts& c) { return band_complaint(c, 13, 1); }
+const char* complaint(const Counts& c) { return pool_complaint(c, 2); }
 
 void avg_pool2d(const Arguments& a) {
     const Window w = window(a.integers);
     const bool padded = a.integers[11];
-    if (a.integers[12]) {
-        float* y = static_cast<float*>(a.buffers[Program(a.integers + 13).inputs]);
-        return each_band(a, w, 13, 1,
+    float* y = static_cast<float*>(a.buffers[1]);
+    if (a.at(Port::load))
+        return each_band(a, w,
                          [&](const float* x, int64_t first, int64_t plane, int64_t p0, int64_t p1) {
                              means(w, padded, x, first, p0, p1, y + plane * w.P * w.Q);
                          });
-    }
     each_plane(a.integers[0], w.P * w.Q * w.kh * w.kw, [&](int64_t plane) {
         const float* x = static_cast<const float*>(a.buffers[0]) + plane * w.H * w.W;
-        float* y = static_cast<float*>(a.buffers[1]) + plane * w.P * w.Q;
-        means(w, padded, x, 0, 0, w.P, y);
+        means(w, padded, x, 0, 0, w.P, y + plane * w.P * w.Q);
     });
 }
 
@@ -83,7 +81,8 @@ void avg_pool2d_grad(const Arguments& a) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
+using shoestring::port, shoestring::Port;
 SHOESTRING_KERNELS(pool,
                    {"avg_pool2d", shoestring::SHOESTRING_ISA::avg_pool2d,
-                    shoestring::SHOESTRING_ISA::complaint},
+                    shoestring::SHOESTRING_ISA::complaint, port(Port::load) | port(Port::inlined)},
                    {"avg_pool2d_grad", shoestring::SHOESTRING_ISA::avg_pool2d_grad})

@@ -33,17 +33,16 @@ inline void each_plane(int64_t planes, int64_t work, Body body) {
 constexpr int64_t kBand = 16384;  // elements of x that are computed in scratch at a time
 
 // body(x, first, plane, p0, p1) for all rows of results, where x is computed by a program: a band of
-// rows at a time, of which x holds those from `first` on, or several small planes. The program is
-// among the integers from `at` on; the kernel has `own` buffers besides x.
+// rows at a time, of which x holds those from `first` on, or several small planes.
 template <class Body>
-inline void each_band(const Arguments& a, const Window& w, int64_t at, int64_t own, Body body) {
+inline void each_band(const Arguments& a, const Window& w, Body body) {
     const int64_t planes = a.integers[0], size = w.H * w.W;
     const int64_t group = most(1, least(kBand / size, 16384 / most(1, w.P * w.Q * w.kh * w.kw)));
     const int64_t rows = size <= kBand ? w.P : (kBand / w.W - w.kh) / w.sh + 1;
     const int64_t bands = (w.P + rows - 1) / rows, groups = (planes + group - 1) / group;
     parallel_for(groups * bands, [&](int64_t task) {
         alignas(64) float x[kBand];
-        Prologue prologue(a, a.integers + at, own, 0);
+        Load prologue(a);
         const int64_t from = task / bands * group, to = least(planes, from + group);
         const int64_t p0 = task % bands * rows, p1 = least(w.P, p0 + rows);
         const int64_t first = size <= kBand ? 0 : most(w.top(p0), 0),
@@ -54,13 +53,14 @@ inline void each_band(const Arguments& a, const Window& w, int64_t at, int64_t o
     });
 }
 
-// What is wrong with the integers and buffers of a kernel that may compute x.
-inline const char* band_complaint(const Counts& c, int64_t at, int64_t own) {
-    if (c.integers < at) return "pooling needs its sizes";
-    if (!c.values[at - 1]) return c.buffers == own + 1 ? nullptr : "pooling needs its buffers";
-    const int64_t rows = c.values[1] * c.values[2] <= kBand ? 1 : c.values[5];
-    if (rows * c.values[2] > kBand) return "the rows of a window do not fit the scratch";
-    return prologue_complaint(c, at, own, 0);
+// What is wrong with a launch of a kernel of 12 integers.
+inline const char* pool_complaint(const Counts& c, int64_t buffers) {
+    if (c.integers != 12 || c.buffers != buffers) return "needs its sizes and buffers";
+    const int64_t* n = c.values;
+    const int64_t rows = n[1] * n[2] <= kBand ? 1 : n[5];
+    if (c.at(Port::load) && rows * n[2] > kBand)
+        return "the rows of a window do not fit the scratch";
+    return load_complaint(c, 1, n[0] * n[1] * n[2]);
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ class AvgPool(Pool):
     def run(self, entry: str, device, inputs, x: Shape, y: Shape):
         if device.kind != "cpu" or inputs[0].dtype != np.float32:
             return None
-        numbers = (*self.numbers(x, y), int(self.count_include_pad), 0)
+        numbers = (*self.numbers(x, y), int(self.count_include_pad))
         return Launch((Kernel(entry, (0, 1), numbers),))
 
 

@@ -7,9 +7,8 @@
 //   max_pool2d_gather  buffers g, position, y    y = g at that place, 0 in padding
 //   max_pool2d_places  buffers position, y       y (int64) = h * W + w of that place
 //
-//   integers  planes H W P Q, kernel (2), stride (2), padding (2), bytes of a place (1 or 4);
-//             max_pool2d: then 0, or 1 and a program that computes x, whose inputs stand in place
-//             of x among the buffers and whose constants are the reals
+//   integers  planes H W P Q, kernel (2), stride (2), padding (2), bytes of a place (1 or 4)
+//   ports     load (max_pool2d)
 #include "pool_max.h"
 
 #include "program.h"
@@ -60,7 +59,7 @@ struct Max {
     }
 };
 
-const char* complaint(const Counts& c) { return band_complaint(c, 13, 2); }
+const char* complaint(const Counts& c) { return pool_complaint(c, 3); }
 
 using Body = void (*)(const Arguments&, const Window&, int64_t plane);
 
@@ -73,21 +72,19 @@ void planes(const Arguments& a, Body bytes, Body words, int64_t work) {
 // The same where a program computes x.
 template <class T>
 void max_of_program(const Arguments& a, const Window& w) {
-    const int64_t inputs = Program(a.integers + 13).inputs;
-    float* y = static_cast<float*>(a.buffers[inputs]);
-    T* position = static_cast<T*>(a.buffers[inputs + 1]);
-    each_band(a, w, 13, 2,
-              [&](const float* x, int64_t first, int64_t plane, int64_t p0, int64_t p1) {
-                  for (int64_t p = p0; p < p1; ++p) {
-                      const int64_t row = (plane * w.P + p) * w.Q;
-                      max_pooled(w, x, first, p, y + row, position + row);
-                  }
-              });
+    float* y = static_cast<float*>(a.buffers[1]);
+    T* position = static_cast<T*>(a.buffers[2]);
+    each_band(a, w, [&](const float* x, int64_t first, int64_t plane, int64_t p0, int64_t p1) {
+        for (int64_t p = p0; p < p1; ++p) {
+            const int64_t row = (plane * w.P + p) * w.Q;
+            max_pooled(w, x, first, p, y + row, position + row);
+        }
+    });
 }
 
 void max_pool2d(const Arguments& a) {
     const Window w = window(a.integers);
-    if (a.integers[12])
+    if (a.at(Port::load))
         return a.integers[11] == 1 ? max_of_program<uint8_t>(a, w) : max_of_program<int32_t>(a, w);
     planes(a, Max<uint8_t>::forward, Max<int32_t>::forward, w.P * w.Q * w.kh * w.kw);
 }
@@ -120,22 +117,21 @@ void grad_block(const Window& w, const void* dy, const void* position, int64_t s
     }
 }
 
-}  // namespace
-
-// Generates dx of max_pool2d_grad; numbers: its integers.
-void max_pool2d_grad_block(const int64_t* numbers, const void* dy, const void* position,
-                           int64_t start, int64_t n, void* dx) {
-    (numbers[11] == 1 ? grad_block<uint8_t> : grad_block<int32_t>)(window(numbers), dy, position,
-                                                                   start, n,
-                                                                   static_cast<float*>(dx));
+void max_pool2d_grad_block(const Attachment& a, int64_t start, int64_t n, void* dx) {
+    const auto block = a.integers[11] == 1 ? grad_block<uint8_t> : grad_block<int32_t>;
+    block(window(a.integers), a.buffers[0], a.buffers[1], start, n, static_cast<float*>(dx));
 }
 
+}  // namespace
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
+using shoestring::port, shoestring::Port;
 SHOESTRING_KERNELS(pool_max,
                    {"max_pool2d", shoestring::SHOESTRING_ISA::max_pool2d,
-                    shoestring::SHOESTRING_ISA::complaint},
-                   {"max_pool2d_grad", shoestring::SHOESTRING_ISA::max_pool2d_grad},
+                    shoestring::SHOESTRING_ISA::complaint, port(Port::load) | port(Port::inlined)},
+                   {"max_pool2d_grad", shoestring::SHOESTRING_ISA::max_pool2d_grad,
+                    shoestring::SHOESTRING_ISA::complaint, 0,
+                    shoestring::SHOESTRING_ISA::max_pool2d_grad_block},
                    {"max_pool2d_gather", shoestring::SHOESTRING_ISA::max_pool2d_gather},
                    {"max_pool2d_places", shoestring::SHOESTRING_ISA::max_pool2d_places})

@@ -2,31 +2,29 @@
 // part of its index space. The interpreter is elementwise.cpp; programs come from
 // elementwise_program.py as integers:
 //
-//         fingerprint, rank, inputs, constants, instructions, outputs, slots, width, block, grain,
-//         generated inputs
+//         fingerprint, rank, inputs, constants, instructions, outputs, slots, width, block, grain
 //         shape[rank]
 //         per input        bytes of an element, slot or -1, strides[rank] in elements
 //         per constant     slot
 //         per instruction  operation, slot or -1 - output, four sources (unused ones 0)
-//         per generated    input, generator, its second buffer, the generator's kGenerated numbers
 //
 // A value is an input, a constant, or the result of an instruction, numbered in this order; sources
-// are such numbers. The index space is the row-major output. Buffers are the inputs, the outputs,
-// then the second buffers of generated inputs.
+// are such numbers. The index space is the row-major output. Buffers are the inputs, then the
+// outputs.
 //
-// A generated input is in no memory: its generator computes a block of it, from two smaller arrays,
-// when the program reads that block.
+// An input k for which there is an attachment at Port::inlined, k, is in no memory: that kernel
+// computes a block of it when the program reads that block.
 #pragma once
 #include "../backends/cpu/kernel.h"
 
 namespace shoestring {
 namespace SHOESTRING_ISA {
 
-constexpr int64_t kProgramHeader = 11, kGenerated = 12;
+constexpr int64_t kProgramHeader = 10, kValues = 64;
 
 struct Program {
-    int64_t rank, inputs, constants, instructions, outputs, slots, width, block, grain, generated;
-    const int64_t *shape, *input, *constant, *instruction, *generator;
+    int64_t rank, inputs, constants, instructions, outputs, slots, width, block, grain;
+    const int64_t *shape, *input, *constant, *instruction;
 
     explicit Program(const int64_t* n)
         : rank(n[1]),
@@ -38,66 +36,72 @@ struct Program {
           width(n[7]),
           block(n[8]),
           grain(n[9]),
-          generated(n[10]),
           shape(n + kProgramHeader),
           input(shape + rank),
           constant(input + inputs * (2 + rank)),
-          instruction(constant + constants),
-          generator(instruction + 6 * instructions) {}
+          instruction(constant + constants) {}
+    int64_t elements() const {
+        int64_t total = 1;
+        for (int64_t d = 0; d < rank; ++d) total *= shape[d];
+        return total;
+    }
     // One past the program's last integer.
-    const int64_t* end() const { return generator + generated * (3 + kGenerated); }
+    const int64_t* end() const { return instruction + 6 * instructions; }
 };
 
-// What is wrong with a program, nullptr if nothing. counts: of the program's own buffers, integers
-// and reals.
-const char* program_complaint(const Counts& counts);
-
-// Elements [start, end) of the outputs. a: the program's own buffers, integers and reals. The
-// address of a buffer is that of its element 0, whether or not that element exists.
+// Elements [start, end) of the outputs. a: the program's own buffers, integers and reals, and what
+// is computed inline. The address of a buffer is that of its element 0, whether or not that element
+// exists.
 void run_program(const Program& p, const Arguments& a, int64_t start, int64_t end);
 
-// A program inside another kernel, which computes that kernel's first input: among the kernel's
-// buffers the program's inputs stand in place of it, `own` others follow, then the second buffer of
-// a generated input; its constants follow the kernel's own reals. Each task makes one.
-struct Prologue {
+// All of it, shared among threads.
+void run_whole(const Arguments& a);
+
+// A program at Port::load: it computes what the kernel would read. Its outputs' buffers are the
+// kernel's, one after the other in scratch. Each task makes one.
+constexpr int64_t kLoads = 8;  // outputs at most
+
+struct Load {
     const Program program;
     const Arguments arguments;
-    void* buffers[68];
-    Prologue(const Arguments& a, const int64_t* integers, int64_t own, int64_t own_reals)
-        : program(integers), arguments{buffers, integers, a.reals + own_reals} {
-        for (int64_t k = 0; k < program.inputs; ++k) buffers[k] = a.buffers[k];
-        if (program.generated) buffers[program.inputs + 1] = a.buffers[program.inputs + own];
+    void* buffers[kValues + kLoads];
+    explicit Load(const Arguments& a)
+        : program(a.at(Port::load)->integers),
+          arguments{buffers, a.at(Port::load)->integers, a.at(Port::load)->reals, a.attached,
+                    a.attachments} {
+        for (int64_t k = 0; k < program.inputs; ++k) buffers[k] = a.at(Port::load)->buffers[k];
     }
-    Prologue(const Prologue&) = delete;
-    // Elements [start, end) of the result, into `to`.
-    void run(int64_t start, int64_t end, float* to) {
-        buffers[program.inputs] = reinterpret_cast<void*>(
-            reinterpret_cast<uintptr_t>(to) - static_cast<uintptr_t>(start) * sizeof(float));
+    Load(const Load&) = delete;
+    // Elements [start, end), of output k into to + k * apart.
+    void run(int64_t start, int64_t end, float* to, int64_t apart = 0) {
+        for (int64_t k = 0; k < program.outputs; ++k)
+            buffers[program.inputs + k] =
+                reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(to + k * apart) -
+                                        static_cast<uintptr_t>(start) * sizeof(float));
         run_program(program, arguments, start, end);
     }
 };
 
-// What is wrong with the program in a kernel's integers from `at` on; own, own_reals: as above.
-const char* prologue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals);
+// What a kernel has to say of the program at Port::load: that it has this many outputs of so many
+// elements.
+const char* load_complaint(const Counts& c, int64_t outputs, int64_t elements);
 
-// A program at the end of another kernel, over its few results: the kernel's integers from `at` on
-// are 0, or 1 and the program; the program's buffers follow `own` ones of the kernel, its constants
-// `own_reals` others.
-void run_epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals);
-const char* epilogue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals);
+// A program at Port::end: once, over all results.
+static inline void run_end(const Arguments& a) {
+    const Attachment* end = a.at(Port::end);
+    if (end) run_whole({end->buffers, end->integers, end->reals, nullptr, 0});
+}
 
-// A program that computes a kernel's final result from its raw one, in place: a task that has
-// written a stretch of the output runs it there, while that stretch is in cache. In the integers as
-// above; among the program's inputs and as its only output stands the kernel's output.
-struct Epilogue {
-    const int64_t* integers;  // nullptr: the raw result is the final one
-    Arguments arguments;
-    Epilogue(const Arguments& a, int64_t at, int64_t own, int64_t own_reals)
-        : integers(a.integers[at] ? a.integers + at + 1 : nullptr),
-          arguments{a.buffers + own, integers, a.reals + own_reals} {}
-    explicit operator bool() const { return integers != nullptr; }
+// A program at Port::store: it computes a kernel's final result from its raw one, in place: a task
+// that has written a stretch of the output runs it there, while that stretch is in cache. Among the
+// program's inputs and as its only output stands the kernel's output.
+struct Store {
+    const Attachment* at;  // nullptr: the raw result is the final one
+    explicit Store(const Arguments& a) : at(a.at(Port::store)) {}
+    explicit operator bool() const { return at != nullptr; }
     void run(int64_t start, int64_t end) const {
-        run_program(Program(integers), arguments, start, end);
+        run_program(Program(at->integers), {at->buffers, at->integers, at->reals, nullptr, 0},
+                    start, end);
     }
     // Columns [from, to) of `rows` rows of `row` elements, the first of which begins at `start`.
     void run(int64_t start, int64_t row, int64_t rows, int64_t from, int64_t to) const {
@@ -105,15 +109,9 @@ struct Epilogue {
         for (int64_t i = 0; i < rows; ++i, start += row) run(start + from, start + to);
     }
 };
-// elements: of the kernel's output.
-const char* epilogue_complaint(const Counts& counts, int64_t at, int64_t own, int64_t own_reals,
-                               int64_t elements);
 
-// Fills out with the elements start .. start + n - 1 of a generated input.
-using Generator = void (*)(const int64_t* numbers, const void* first, const void* second,
-                           int64_t start, int64_t n, void* out);
-void max_pool2d_grad_block(const int64_t* numbers, const void* first, const void* second,
-                           int64_t start, int64_t n, void* out);  // pool_max.cpp
+// What a kernel with so many results has to say of the program at Port::store.
+const char* store_complaint(const Counts& c, int64_t elements);
 
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring

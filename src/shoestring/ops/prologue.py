@@ -3,11 +3,9 @@
     y = g(f(a, b, ...), ...)      f: elementwise;  g: an op whose kernel takes programs
 
 The kernel computes f on the rows that a task needs, in scratch, and f's result is never written.
-Bits do not change: f runs by the same instructions. A kernel that takes programs has integers that
-end with 0; where a program computes its first input they end with 1 and the program's integers,
-and its first buffer gives way to the program's inputs; the second buffer of a generated input comes
-last, and the program's constants follow the kernel's own. The compiler makes these
-(compile/prologue.py); like chains they have no gradient and no place in the registry.
+Bits do not change: f runs by the same instructions. The program is attached to the kernel at
+"load". The compiler makes these (compile/prologue.py); like chains they have no gradient and no
+place in the registry.
 """
 
 from __future__ import annotations
@@ -54,14 +52,11 @@ class Prologue(Op):
         if first is None or found is None:
             return None
         (program,), (kernel,) = first.kernels, found.kernels
-        more = program.buffers.index(self.count)  # of a program: inputs, output, and perhaps one
-        own = tuple(b + self.count - 1 for b in kernel.buffers[1:])
-        fused = kernel._replace(
-            buffers=(*program.buffers[:more], *own, *program.buffers[more + 1 :]),
-            integers=(*kernel.integers[:-1], 1, *program.integers),
-            reals=(*kernel.reals, *program.reals),
-        )
-        return Launch((fused,), found.workspaces)
+        total = len(inputs) + len(outputs) + len(found.workspaces)
+        kernel = kernel.renumbered([-1, *range(self.count, total)])
+        program = program.renumbered([*range(self.count), -1])
+        attached = (*kernel.attached, *program.as_attached("load"))
+        return Launch((kernel._replace(attached=attached),), found.workspaces)
 
     def cost(self, *shapes):
         maker = self.maker.cost(*shapes[: self.count])

@@ -8,8 +8,7 @@
 //     prod      buffers x, y       float
 //     max, min  buffers x, y       T -> T; NaN wins
 //
-// A sum by rows may read a program instead of x (see program.h): its inputs stand in place of x.
-// after y: a workspace of slices * outputs * 8 bytes, if slices > 1. Integers: reduce.h. Reals:
+// Port of sum: load, by rows of a contiguous x. After y: a workspace of slices * outputs * 8 bytes, if slices > 1. Integers: reduce.h. Reals:
 // divisor.
 //
 // Partial sums are float for at most FLUSH terms and then go into a double, so that the error of a
@@ -105,18 +104,15 @@ void fold_columns(const typename R::In* x, const Axes& reduced, int64_t begin, i
 template <class T>
 struct Memory {
     const T* x;
-    Memory(const Arguments& a, const Job&) : x(static_cast<const T*>(a.buffers[0])) {}
-    static int64_t buffers(const Job&) { return 1; }
+    explicit Memory(const Arguments& a) : x(static_cast<const T*>(a.buffers[0])) {}
     const T* piece(int64_t at, int64_t) { return x + at; }
 };
 
 struct Computed {
     alignas(64) float scratch[LANES * FLUSH];
-    Prologue prologue;
+    Load prologue;
     const float* const x = nullptr;  // by rows only
-    Computed(const Arguments& a, const Job& job)
-        : prologue(a, job.program, job.slices > 1 ? 2 : 1, 1) {}
-    static int64_t buffers(const Job& job) { return Program(job.program).inputs; }
+    explicit Computed(const Arguments& a) : prologue(a) {}
     const float* piece(int64_t at, int64_t count) {
         prologue.run(at, at + count, scratch);
         return scratch;
@@ -127,9 +123,8 @@ struct Computed {
 template <class R, class Source = Memory<typename R::In>>
 void reduce(const Arguments& a, bool centred = false) {
     const Job job(a.integers);
-    const int64_t after = Source::buffers(job);  // those of x
-    const float* mean = centred ? static_cast<const float*>(a.buffers[after]) : nullptr;
-    void* const* own = a.buffers + after + centred;
+    const float* mean = centred ? static_cast<const float*>(a.buffers[1]) : nullptr;
+    void* const* own = a.buffers + 1 + centred;
     void* y = own[0];
     typename R::Total* partial = static_cast<typename R::Total*>(job.slices > 1 ? own[1] : nullptr);
     auto keep = [&](int64_t slice, int64_t k, typename R::Total total) {
@@ -144,7 +139,7 @@ void reduce(const Arguments& a, bool centred = false) {
                       end = smaller(job.terms, begin + length);
         const int64_t first = task / job.slices * group, last = job.kept.count - 1;
         Walk walk = job.walk(first);
-        Source source(a, job);
+        Source source(a);
         for (int64_t place = first; place < smaller(job.places, first + group); ++place) {
             if (job.columns) {
                 const int64_t c0 = place % job.across * job.width,
@@ -177,16 +172,18 @@ void reduce(const Arguments& a, bool centred = false) {
 
 const char* complaint(const Counts& c) {
     const int64_t axes = c.integers < 6 ? 0 : 3 * c.values[4] + 2 * c.values[5];
-    if (axes <= 0 || c.integers < 7 + axes) return "a sum needs the sizes that its header states";
-    if (!c.values[6 + axes]) return nullptr;
+    if (axes <= 0 || c.integers != 6 + axes) return "needs the sizes that its header states";
     const Job job(c.values);
-    if (job.columns || c.values[0] || job.reduced.s[job.reduced.count - 1] != 1)
-        return "a sum reads programs by rows of float only";
-    return prologue_complaint(c, 7 + axes, job.slices > 1 ? 2 : 1, 1);
+    if (c.buffers != (job.slices > 1 ? 3 : 2) || c.reals != 1)
+        return "needs x, y, a workspace if it is cut, and a divisor";
+    if (c.at(Port::load) &&
+        (job.columns || c.values[0] || job.reduced.s[job.reduced.count - 1] != 1))
+        return "reads programs by rows of float only";
+    return load_complaint(c, 1, job.outputs * job.terms);
 }
 
 void sum(const Arguments& a) {
-    if (Job(a.integers).program) return reduce<Sum<float>, Computed>(a);
+    if (a.at(Port::load)) return reduce<Sum<float>, Computed>(a);
     switch (a.integers[0]) {
         case 0:
             return reduce<Sum<float>>(a);
@@ -221,8 +218,10 @@ void extreme(const Arguments& a) {
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
+using shoestring::port, shoestring::Port;
 SHOESTRING_KERNELS(reduce,
-                   {"sum", shoestring::SHOESTRING_ISA::sum, shoestring::SHOESTRING_ISA::complaint},
+                   {"sum", shoestring::SHOESTRING_ISA::sum, shoestring::SHOESTRING_ISA::complaint,
+                    port(Port::load) | port(Port::inlined)},
                    {"squares", shoestring::SHOESTRING_ISA::squares},
                    {"norm", shoestring::SHOESTRING_ISA::norm},
                    {"prod", shoestring::SHOESTRING_ISA::prod},

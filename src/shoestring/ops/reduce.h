@@ -4,8 +4,7 @@
 // integers of every entry:
 //     type (0 float, 1 int64, 2 int32, 3 uint8 or bool), what to do at the end, by columns?,
 //     slices, kept axes A >= 1, reduced axes B >= 1,
-//     n[A], s[A], t[A] (size, stride in x, stride in y), n[B], s[B]; strides in elements,
-//     0, or 1 and a program that computes x (see program.h; the sum by rows, x contiguous)
+//     n[A], s[A], t[A] (size, stride in x, stride in y), n[B], s[B]; strides in elements
 //
 // By rows: x is densest along its last reduced axis; one output at a time, LANES partial results
 // side by side. By columns: x is densest along its last kept axis; COLUMNS outputs at a time, one
@@ -66,12 +65,10 @@ struct Job {
     int64_t slices, outputs, terms;
     // `places` units of work, `width` outputs each (1 by rows), `across` of them side by side
     int64_t width, across, places;
-    const int64_t* program;  // nullptr: x is in memory
     explicit Job(const int64_t* k) : end(k[1]), columns(k[2]), slices(k[3]) {
         const int64_t a = k[4], b = k[5], *n = k + 6;
         kept = {a, n, n + a, n + 2 * a};
         reduced = {b, n + 3 * a, n + 3 * a + b, nullptr};
-        program = reduced.s[b] ? reduced.s + b + 1 : nullptr;
         outputs = kept.size();
         terms = reduced.size();
         width = columns ? smaller(n[a - 1], COLUMNS) : 1;

@@ -1,11 +1,9 @@
 // Sums of what a program computes, without its results being written:
 //     y_j[k] = sum over o, i of f_j(a[o,k,i], b[o,k,i], ...) / divisor_j
 //
-//     program_sums   buffers  the program's inputs, one output per sum, workspace, then the second
-//                             buffers of generated inputs
-//                    reals    the program's constants
-//                    integers outer, kept, inner, total, group, slices, sums, divisors[sums], then
-//                             the program (program.h), whose outputs are the f_j, then an epilogue
+//     program_sums   buffers  one output per sum, workspace
+//                    integers outer, kept, inner, total, group, slices, divisors, one per sum
+//                    ports    load, always: a program whose outputs are the f_j; end
 //
 // The index space is row-major [outer, kept, inner], of which `total` elements exist (less only if
 // kept is 1). A task takes `group` neighbours k and one of `slices` parts of the o; it runs the
@@ -20,7 +18,7 @@ namespace shoestring {
 namespace SHOESTRING_ISA {
 namespace {
 
-constexpr int64_t kBlock = 1024, kSums = 8, kHead = 7, kBuffers = 96;
+constexpr int64_t kBlock = 1024, kSums = kLoads, kHead = 6;
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -43,18 +41,14 @@ double stretch(const float* x, int64_t n) {
 
 void program_sums(const Arguments& a) {
     const int64_t *n = a.integers, outer = n[0], kept = n[1], inner = n[2], total = n[3];
-    const int64_t group = n[4], slices = n[5], sums = n[6], groups = (kept + group - 1) / group;
-    const int64_t* divisors = n + kHead;
-    const Program p(divisors + sums);
-    double* totals = static_cast<double*>(a.buffers[p.inputs + sums]);
+    const int64_t group = n[4], slices = n[5], groups = (kept + group - 1) / group;
+    const int64_t sums = Program(a.at(Port::load)->integers).outputs, *divisors = n + kHead;
+    double* totals = static_cast<double*>(a.buffers[sums]);
     parallel_for(groups * slices, [&](int64_t task) {
         const int64_t slice = task % slices, first = task / slices * group;
         const int64_t last = least(first + group, kept);
         alignas(64) float scratch[kSums][kBlock];
-        void* own[kBuffers];
-        for (int64_t k = 0; k < p.inputs; ++k) own[k] = a.buffers[k];
-        for (int64_t k = 0; k < p.generated; ++k)
-            own[p.inputs + sums + k] = a.buffers[p.inputs + sums + 1 + k];
+        Load values(a);
         double* to = totals + slice * sums * kept;
         for (int64_t j = 0; j < sums; ++j)
             for (int64_t k = first; k < last; ++k) to[j * kept + k] = 0;
@@ -62,10 +56,7 @@ void program_sums(const Arguments& a) {
             const int64_t begin = o * kept * inner, end = least(begin + last * inner, total);
             for (int64_t at = begin + first * inner; at < end; at += kBlock) {
                 const int64_t count = least(kBlock, end - at);
-                for (int64_t j = 0; j < sums; ++j)
-                    own[p.inputs + j] = reinterpret_cast<void*>(
-                        reinterpret_cast<uintptr_t>(scratch[j]) - static_cast<uintptr_t>(at) * 4);
-                run_program(p, {own, divisors + sums, a.reals}, at, at + count);
+                values.run(at, at + count, scratch[0], kBlock);
                 for (int64_t j = 0; j < sums; ++j) {
                     double* into = to + j * kept;
                     if (inner == 1) {
@@ -84,7 +75,7 @@ void program_sums(const Arguments& a) {
         }
     });
     for (int64_t j = 0; j < sums; ++j) {
-        float* y = static_cast<float*>(a.buffers[p.inputs + j]);
+        float* y = static_cast<float*>(a.buffers[j]);
         for (int64_t k = 0; k < kept; ++k) {
             double sum = 0;
             for (int64_t slice = 0; slice < slices; ++slice)
@@ -92,28 +83,22 @@ void program_sums(const Arguments& a) {
             y[k] = static_cast<float>(sum / static_cast<double>(divisors[j]));
         }
     }
-    run_epilogue(a, p.end() - n, p.inputs + sums + 1 + p.generated, p.constants);
+    run_end(a);
 }
 
 const char* complaint(const Counts& c) {
-    if (c.integers < kHead || c.values[6] < 1 || c.values[6] > kSums ||
-        c.integers < kHead + c.values[6] + kProgramHeader)
-        return "program_sums: the header is not whole";
-    const int64_t used = kHead + c.values[6];
-    if (c.buffers > kBuffers || c.values[2] < 1 || c.values[4] < 1 || c.values[5] < 1)
-        return "program_sums: a size is out of range";
-    // the program's own counts: they are compared with what the launch brings by the epilogue
-    const Program p(c.values + used);
-    const int64_t end = p.end() - c.values, own = p.inputs + p.outputs + p.generated;
-    if (end < used || end >= c.integers || own < 0 || own >= c.buffers)
-        return "program_sums: the program is not whole";
-    const char* wrong = program_complaint({own, end - used, p.constants, c.values + used});
-    return wrong ? wrong : epilogue_complaint(c, end, own + 1, p.constants);
+    const int64_t sums = c.buffers - 1, *n = c.values;
+    if (sums < 1 || sums > kSums || c.integers != kHead + sums || !c.at(Port::load))
+        return "needs a program, its sizes, a divisor and an output for each sum, and a workspace";
+    if (n[1] < 1 || n[2] < 1 || n[4] < 1 || n[5] < 1) return "a size is out of range";
+    return load_complaint(c, sums, n[3]);
 }
 
 }  // namespace
 }  // namespace SHOESTRING_ISA
 }  // namespace shoestring
 
+using shoestring::port, shoestring::Port;
 SHOESTRING_KERNELS(reduce_program, {"program_sums", shoestring::SHOESTRING_ISA::program_sums,
-                                    shoestring::SHOESTRING_ISA::complaint})
+                                    shoestring::SHOESTRING_ISA::complaint,
+                                    port(Port::load) | port(Port::inlined) | port(Port::end)})

@@ -87,12 +87,11 @@ class Sums(Op):
         numbers = self.cut()
         slices, sums, kept = numbers[5], len(self.ends), numbers[1]
         divisors = [int(end.divisor(self.space)) for end in self.ends]
-        n = len(inputs) + sums
-        buffers = (*kernel.buffers[:n], n, *kernel.buffers[n:])
-        integers = (*numbers, sums, *divisors, *kernel.integers, 0)
-        return Launch(
-            (Kernel("program_sums", buffers, integers, kernel.reals),), (8 * slices * sums * kept,)
-        )
+        n = len(inputs)
+        program = kernel.renumbered([*range(n), *[-1] * sums]).as_attached("load")
+        own = tuple(range(n, n + sums + 1))
+        total = Kernel("program_sums", own, (*numbers, *divisors), attached=program)
+        return Launch((total,), (8 * slices * sums * kept,))
 
     def weight(self) -> float:
         return 1.0 + sum(link.op.weight for link in self.links)

@@ -84,7 +84,7 @@ class Segment:
             if comparison is not None:
                 comparison.finish()
             if session.recorder is not None:
-                session.recorder.extend([kernel.entry for kernel, _ in launches])
+                session.recorder.extend([launch.kernel.entry for launch in launches])
 
     def run_reference(self, step: Step, memory: Memory) -> None:
         inputs = [memory.read(i) for i in step.ins]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Operand
+from ..backends import Operand, placed
 from ..backends.device import Device
 from ..backends.device import device as open_device
 from ..ir import Node, Op, Output, ancestry
@@ -75,7 +75,8 @@ def run_launch(
     for a in outputs:
         a.reshape(-1).view(np.uint8)[:] = 0xA5  # what a kernel does not write shows
     spaces = [device.empty((n,), np.dtype(np.uint8)) for n in launch.workspaces]
-    program = device.program([(k, [(b, 0) for b in k.buffers]) for k in launch.kernels])
+    places = [(b, 0) for b in range(len(inputs) + len(outputs) + len(spaces))]
+    program = device.program([placed(kernel, places) for kernel in launch.kernels])
     there = [a if device.host else moved(a, device) for a in [*inputs, *outputs]]
     program.run([device.place(a) for a in [*there, *spaces]])
     return tuple(device.read(a) for a in there[len(inputs) :])

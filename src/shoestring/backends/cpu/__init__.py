@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..device import FACTORIES, Device
+from ..launch import Placed
 
 try:
     from . import _native
@@ -33,10 +34,8 @@ class CPU(Device):
             self.out_of_memory(nbytes, problem)
             raise
 
-    def program(self, launches: Sequence[tuple]) -> Any:
-        return _native.Program(
-            [(k.entry, list(places), list(k.integers), list(k.reals)) for k, places in launches]
-        )
+    def program(self, launches: Sequence[Placed]) -> Any:
+        return _native.Program([native(launch) for launch in launches])
 
     def has(self, entry: str) -> bool:
         return entry in self.entries
@@ -49,6 +48,16 @@ class CPU(Device):
 
     def reset_peak(self) -> None:
         _native.reset_peak()
+
+
+def native(launch: Placed) -> tuple:
+    """A launch as the native module takes it: see Launch in runtime.h."""
+    kernel, places, others = launch
+    attached = [
+        (a.port, a.index, own, list(a.integers), list(a.reals), a.entry)
+        for a, own in zip(kernel.attached, others, strict=True)
+    ]
+    return kernel.entry, places, list(kernel.integers), list(kernel.reals), attached
 
 
 def set_threads(count: int) -> None:

@@ -62,11 +62,14 @@ def function(line: Line) -> str:
     for k, (name, kind) in enumerate(line.parameters):
         c = C_TYPES[kind]
         rows.append(f"    const {c}* const from_{name} = static_cast<const {c}*>(in[{k}]);")
-    rows += [f"    {y}* const to = static_cast<{y}*>(out);",
-             "    INDEPENDENT",
-             "    for (int64_t i = 0; i < n; ++i) {"]
-    rows += [f"        const {C_TYPES[kind]} {name} = from_{name}[i];"
-             for name, kind in line.parameters]
+    rows += [
+        f"    {y}* const to = static_cast<{y}*>(out);",
+        "    INDEPENDENT",
+        "    for (int64_t i = 0; i < n; ++i) {",
+    ]
+    rows += [
+        f"        const {C_TYPES[kind]} {name} = from_{name}[i];" for name, kind in line.parameters
+    ]
     rows += [f"        to[i] = static_cast<{y}>({line.expression or cast});", "    }", "}", ""]
     return "\n".join(rows)
 
@@ -77,8 +80,10 @@ def main(rules: str, table: str, output: str) -> None:
     text = ["// Written by generate_elementwise.py from ops/elementwise.py.", ""]
     text += [function(line) for line in lines]
     text += ["static const Operation operations[] = {"]
-    text += [f"    {{{line.operation}, {len(line.parameters)}, sizeof({C_TYPES[line.result]})}},"
-             for line in lines]
+    text += [
+        f"    {{{line.operation}, {len(line.parameters)}, sizeof({C_TYPES[line.result]})}},"
+        for line in lines
+    ]
     text += ["};", f"static const int64_t fingerprint = {mark};", ""]
     pathlib.Path(output).write_text("\n".join(text))
 

@@ -15,26 +15,63 @@
 
 namespace shoestring {
 
+// Where in a kernel something is attached: see Attached in backends/launch.py.
+enum class Port : int64_t { load, store, end, also, inlined, part };
+
+struct Attachment;
+
+// Writes elements start .. start + n - 1 of what the kernel would compute from these buffers and
+// integers.
+using Block = void (*)(const Attachment&, int64_t start, int64_t n, void* to);
+
+struct Attachment {
+    Port port;
+    int64_t index;
+    void* const* buffers;
+    const int64_t* integers;
+    const double* reals;
+    Block block;  // at Port::inlined: of the kernel that computes the input
+};
+
 struct Arguments {
     void* const* buffers;     // inputs, outputs, workspaces, in the order of the launch description
     const int64_t* integers;  // sizes, strides (in elements), flags
     const double* reals;
+    const Attachment* attached;
+    int64_t attachments;
+    const Attachment* at(Port port, int64_t index = 0) const;  // nullptr where there is none
 };
 
 using Entry = void (*)(const Arguments&);
 
-// How many of each a launch brings, and the integers themselves.
+// How many of each a launch or an attachment brings, and the integers themselves.
+struct AttachedCounts;
 struct Counts {
     int64_t buffers, integers, reals;
     const int64_t* values;
+    const AttachedCounts* attached;
+    int64_t attachments;
+    const AttachedCounts* at(Port port, int64_t index = 0) const;
 };
+struct AttachedCounts : Counts {
+    Port port;
+    int64_t index;
+};
+
+// The bit of a port in Kernel::ports. At Port::inlined it stands for every index: which input of a
+// program.
+static constexpr int64_t port(Port p, int64_t index = 0) {
+    return int64_t(1) << (8 * static_cast<int64_t>(p) + index);
+}
 
 struct Kernel {
     const char* name;
     Entry entry;
     // Optional: what is wrong with a launch, nullptr if nothing. Asked once, when a program is
-    // made.
+    // made, after the programs at its ports have been found right.
     const char* (*complaint)(const Counts&) = nullptr;
+    int64_t ports = 0;      // those at which it takes attachments; others are refused
+    Block block = nullptr;  // Optional: its result block by block, inside what reads it
 };
 
 // Runs body(context, task) for every task in [0, tasks), on the pool's threads; returns when all

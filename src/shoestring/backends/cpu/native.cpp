@@ -30,7 +30,8 @@ NB_MODULE(_native, m) {
             },
             "The memory as a NumPy array uint8[nbytes], which keeps it alive.");
     nb::class_<Program>(m, "Program",
-                        "Launches (entry, [(base, byte offset)], [integers], [reals]), resolved.")
+                        "Launches (entry, [(base, byte offset)], [integers], [reals], [(port, "
+                        "index, [(base, byte offset)], [integers], [reals], entry)]), resolved.")
         .def(nb::init<const std::vector<Launch>&>(), nb::arg("launches"))
         .def("run", &Program::run, nb::arg("bases"), Unlocked(),
              "Run all launches; bases: one address per base.")

@@ -61,13 +61,17 @@ const Kernel* current();       // kernels by number, for the instruction set in 
 // A buffer is (base, byte offset): bases[base] + offset at run time. The base of an input is its
 // first element, which a reversed one reaches backwards from: its views may have offsets below 0.
 using Place = std::pair<std::size_t, std::int64_t>;
-// Entry name, buffers, integers, reals: see Kernel in backends/launch.py.
-using Launch =
-    std::tuple<std::string, std::vector<Place>, std::vector<std::int64_t>, std::vector<double>>;
+// Port, index, buffers, integers, reals, entry: see Attached in backends/launch.py.
+using Attached = std::tuple<std::string, std::int64_t, std::vector<Place>,
+                            std::vector<std::int64_t>, std::vector<double>, std::string>;
+// Entry name, buffers, integers, reals, what is attached: see Kernel in backends/launch.py.
+using Launch = std::tuple<std::string, std::vector<Place>, std::vector<std::int64_t>,
+                          std::vector<double>, std::vector<Attached>>;
 
 class Program {
   public:
-    // std::out_of_range for an unknown entry, std::invalid_argument if the kernel complains
+    // std::out_of_range for an unknown entry, std::invalid_argument if the kernel complains or
+    // takes nothing at a port
     explicit Program(const std::vector<Launch>& launches);
     void run(const std::vector<std::uintptr_t>& bases) const { run_range(bases, 0, steps_.size()); }
     // Launches first to last - 1 only. std::out_of_range when bases are too few or the range is
@@ -77,14 +81,30 @@ class Program {
     std::size_t size() const { return steps_.size(); }
 
   private:
-    struct Step {  // where each list of a launch begins in the flat lists below
-        std::size_t kernel, places, count, integers, reals;
+    struct Lists {  // where each list of a launch or attachment begins in the flat lists below
+        std::size_t places, count, integers, reals;
     };
+    struct Extra {
+        Port port;
+        std::int64_t index;
+        std::size_t kernel;  // at Port::inlined
+        Lists lists;
+    };
+    struct Step {
+        std::size_t kernel;
+        Lists lists;
+        std::size_t extras, count;  // what is attached
+    };
+    Lists append(const std::vector<Place>& places, const std::vector<std::int64_t>& integers,
+                 const std::vector<double>& reals);
+    void** address(const Lists& lists, const std::vector<std::uintptr_t>& bases, void** to) const;
     std::vector<Step> steps_;
+    std::vector<Extra> extras_;
     std::vector<Place> places_;
     std::vector<std::int64_t> integers_;
     std::vector<double> reals_;
-    std::size_t bases_ = 0, widest_ = 0;  // bases needed; most buffers of one launch
+    // bases needed; most buffers and attachments of one launch
+    std::size_t bases_ = 0, widest_ = 0, fullest_ = 0;
 };
 
 }  // namespace shoestring

@@ -110,9 +110,7 @@ class OpenCL(Card):
             except cl.RuntimeError as problem:
                 refuse(self, source, str(problem))
             found = self.programs[source] = cl.Kernel(program, source.entry)
-            most = found.get_work_group_info(
-                cl.kernel_work_group_info.WORK_GROUP_SIZE, self.device
-            )
+            most = found.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, self.device)
             threads = found.get_work_group_info(
                 cl.kernel_work_group_info.COMPILE_WORK_GROUP_SIZE, self.device
             )
