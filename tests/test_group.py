@@ -13,6 +13,7 @@ from shoestring.backends import Attached, Kernel
 from shoestring.backends.cpu import _native as native
 from shoestring.backends.device import device
 from shoestring.runtime import session
+from shoestring.runtime.inspection import Sample
 
 OPTIMIZERS = {
     "sgd": lambda ps: ss.SGD(ps, lr=0.1),
@@ -192,6 +193,22 @@ def test_any_updates_equal_those_one_by_one(shapes, updates):
         finally:
             session.fuse = before
     assert results[0] == results[1]
+
+
+def test_the_inspection_finds_what_an_update_before_has_just_written_in_another_shape(monkeypatch):
+    monkeypatch.setattr(Sample, "share", 1.0)
+    monkeypatch.setattr(session, "check", True)
+    one, two = ss.Parameter(np.ones((4, 3))), ss.Parameter(np.full(12, 2.0))
+
+    @ss.compile
+    def step():
+        with ss.no_grad():
+            two.assign(two * 0.5 + one.reshape(12))
+            one.assign(one * 0.5 + two.reshape(4, 3))
+
+    step()
+    step()
+    assert two.numpy().tolist() == [3.5] * 12 and one.numpy().tolist() == [[4.75] * 3] * 4
 
 
 def part(size, buffers, chained):
