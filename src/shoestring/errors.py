@@ -20,6 +20,7 @@ import ast
 import os
 import pathlib
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -124,12 +125,13 @@ BY_STAGE = dict(
 )
 
 
-class Context:
-    """What errors know of the moment. `layer`: the Location of the running layer. `inputs`: (name,
-    description)."""
+class Context(threading.local):
+    """What errors know of the moment, in each thread. `layer`: the Location of the running layer.
+    `inputs`: (name, description)."""
 
-    layer: Any = None
-    inputs: tuple = ()
+    def __init__(self) -> None:
+        self.layer: Any = None
+        self.inputs: tuple = ()
 
 
 context = Context()

@@ -14,6 +14,7 @@ import numpy as np
 from . import runtime
 from .arguments import StandIns, collect, lower
 from .autodiff import gradients
+from .backends.device import TURN
 from .creation import arange, eye, full, ones, ones_like, zeros, zeros_like
 from .errors import TraceError, fail
 from .ir import F, Node
@@ -25,8 +26,9 @@ from .variable import Variable, tensor
 
 # ---- random --------------------------------------------------------------------------------------
 def seed(value: int, draws: int = 0) -> None:
-    """Start all random numbers over: draws on the device, initial weights, shuffling. value: from 0
-    to 2**63 - 1. draws: go on after so many, as random_state() says of a run to be resumed."""
+    """Start all random numbers of this thread over: draws on the device, initial weights,
+    shuffling. value: from 0 to 2**63 - 1. draws: go on after so many, as random_state() says of a
+    run to be resumed."""
     if not all(isinstance(n, (int, np.integer)) and 0 <= n < 2**63 for n in (value, draws)):
         fail(
             "value/seed.range",
@@ -45,11 +47,12 @@ def seed(value: int, draws: int = 0) -> None:
             error=TraceError,
             hint="call ss.seed() before the step",
         )
-    runtime.random.seed, runtime.random.draws = int(value), int(draws)
+    runtime.random.start(int(value), int(draws))
 
 
 def random_state() -> tuple[int, int]:
-    """(seed, draws since it was set): `ss.seed(*state)` goes on from there, bit by bit."""
+    """(seed, draws since it was set) of this thread: `ss.seed(*state)` goes on from there, bit by
+    bit."""
     return runtime.random.seed, runtime.random.draws
 
 
@@ -226,7 +229,8 @@ def grad(y: Tensor, xs: Tensor | Sequence[Tensor], allow_unused: bool = False) -
             hint="ss.grad(y.sum(), x)",
         )
     nodes = [x.state.node if isinstance(x, Variable) else x.node for x in items]
-    found = gradients(y.node, runtime.scalar(1.0, y.dtype, device=y.device), nodes)
+    with TURN:
+        found = gradients(y.node, runtime.scalar(1.0, y.dtype, device=y.device), nodes)
     result = []
     for x, node in zip(items, nodes, strict=True):
         if not node.needs_grad:

@@ -16,13 +16,14 @@ import numpy as np
 
 from . import runtime
 from .autodiff import gradients
+from .backends.device import TURN
 from .backends.device import device as open_device
 from .errors import fail
 from .indexing import getitem, setitem
 from .ir import F, Node, Spec, float32, leaf, promote
 from .methods import Methods
 from .operands import as_data, bound, data_node, float_type, number_node
-from .runtime import HANDLES, default_device, session
+from .runtime import default_device, session
 
 NUMBERS = (int, float, np.integer, np.floating)
 
@@ -228,10 +229,11 @@ class Tensor(Methods):
             seed = runtime.scalar(1.0, self.dtype, device=self.device)
         else:
             seed = given if given.dtype == self.dtype else F.cast(given, to=self.dtype.name)
-        found = gradients(self.node, seed, spend=not retain_graph)
-        runtime.add_gradients(
-            [(version.state, g) for version, g in found.items() if version.state is not None]
-        )
+        with TURN:
+            found = gradients(self.node, seed, spend=not retain_graph)
+            runtime.add_gradients(
+                [(version.state, g) for version, g in found.items() if version.state is not None]
+            )
 
     def __getitem__(self, index: Any) -> Tensor:
         return getitem(self, index)
@@ -313,8 +315,9 @@ def is_type_name(name: str) -> bool:
 def attach(handle: Tensor, node: Node) -> None:
     reference = node.handle = weakref.ref(handle)
     if node.op is not None:
-        HANDLES.append(reference)
-        if len(HANDLES) > runtime.MAX_HANDLES and session.trace is None:
+        handles = session.handles
+        handles.append(reference)
+        if len(handles) > runtime.MAX_HANDLES and session.trace is None:
             runtime.compact()
 
 

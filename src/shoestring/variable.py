@@ -65,7 +65,7 @@ class Variable(Tensor):
     @requires_grad.setter
     def requires_grad(self, needs: bool) -> None:
         check_differentiable(self.dtype, needs)
-        runtime.flush()
+        runtime.flush([self.state.node])
         self.state.needs_grad = needs
         session.structure += 1  # compiled steps were traced for the other case
         self.state.grad = self.state.grad or (
@@ -133,9 +133,7 @@ class Variable(Tensor):
 
     def numpy(self) -> np.ndarray:
         """A snapshot: a copy of the value now."""
-        if session.trace is not None or runtime.DIRTY:
-            runtime.flush()
-        return np.array(open_device(self.device).read(self.state.home))
+        return self.state.read()
 
     def __copy__(self) -> Variable:
         """Another handle on the same state: assign() to one is seen through both."""

@@ -11,6 +11,7 @@ from shoestring.compile.verify import require
 from shoestring.compile.verify_plan import require as require_plan
 from shoestring.ir import F, Op, leaf
 from shoestring.runtime.compiled import Record
+from shoestring.tensor import wrap
 
 
 def x(*shape, dtype="float32", on="cpu"):
@@ -23,6 +24,14 @@ def t(*shape):
 
 def parameter():
     return ss.Parameter(np.ones(3, np.float32))
+
+
+def overwritten():
+    p = parameter()
+    node = F.mul(p.node, p.node)  # as long as no handle holds it nothing keeps what it needs
+    p.assign(p * 2)
+    p.numpy()
+    wrap(node).numpy()
 
 
 def stale():
@@ -187,6 +196,10 @@ def cycle():
 
 
 TRIGGERS = {
+    "compile/graph.overwritten": (
+        overwritten,
+        ["another thread overwrote parameter", "with lock:"],
+    ),
     "compile/backward.stale": (stale, ["before step()", "has been replaced"]),
     "compile/draft.cycle": (cycle, ["depends on itself", "bug in a pass"]),
     "compile/kernel.missing": (missing_kernel, ["no kernel 'matmul'", "pip install"]),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,14 @@ DEVICES: dict[str, Device] = {}
 FACTORIES: dict[str, Callable[[], Device]] = {}
 FAMILIES: dict[str, Callable[[int], Device]] = {}  # of numbered devices: "cuda:0", "opencl:1"
 RELEASE: list[Callable[[Device], None]] = []  # each gives back memory that a device could spare
+
+# Held by the thread that evaluates, assigns, opens a device, or allocates under a memory limit; a
+# fork waits for it, so that the child finds nothing half done.
+TURN = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=TURN.acquire, after_in_parent=TURN.release, after_in_child=TURN.release
+    )
 
 
 class Flags(NamedTuple):
@@ -79,9 +88,12 @@ class Device:
             nbytes *= n
         if nbytes == 0:
             return np.empty(shape, dtype)
-        if self.limit is not None and self.allocated_bytes() + nbytes > self.limit:
-            self.make_room(nbytes)
-        return self.array(self.allocate(nbytes, what, layer), shape, dtype)
+        if self.limit is None:
+            return self.array(self.allocate(nbytes, what, layer), shape, dtype)
+        with TURN:
+            if self.allocated_bytes() + nbytes > self.limit:
+                self.make_room(nbytes)
+            return self.array(self.allocate(nbytes, what, layer), shape, dtype)
 
     def allocate(self, nbytes: int, what: str, layer: Any = "") -> np.ndarray:
         """buffer(), written to the memory log if that is on."""
@@ -173,6 +185,14 @@ class Device:
 def device(name: str) -> Device:
     """The device that users call `name`; opened at first use."""
     found = DEVICES.get(name)
+    if found is None:
+        with TURN:
+            found = opened(name)
+    return found
+
+
+def opened(name: str) -> Device:
+    found = DEVICES.get(name)  # another thread may have been first
     if found is None:
         family, _, number = name.partition(":")
         if family in FAMILIES and (not number or number.isdecimal()):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..errors import StaleGraphError, fail
 from ..ir import Node, Output
 
 
@@ -62,6 +63,8 @@ class Graph:
 
     def _add(self, node: Node) -> None:
         index = self.index
+        if node.op is None:
+            overwritten(node)
         if type(node.op) is Output:
             position = index[node.inputs[0]] + 1 + node.op.index
             index[node] = position
@@ -84,6 +87,23 @@ class Graph:
 
     def key(self, outputs: Sequence[int], *modes: Any) -> tuple:
         return tuple(self.signature), tuple(outputs), tuple(self.stores.items()), modes
+
+
+def overwritten(node: Node) -> None:
+    """Within one thread every live value is computed before a version that it needs is lost."""
+    try:
+        fail(
+            "compile/graph.overwritten",
+            f"another thread overwrote {node.stale} while this thread built on its old value",
+            tensors={"value": node.spec},
+            error=StaleGraphError,
+            layer=node.layer,
+            hint="with lock: ... around the step of one thread and around all that the other "
+            "builds and reads",
+        )
+    except StaleGraphError as problem:
+        vars(problem)["bad"] = node  # nothing but what depends on it is given up
+        raise
 
 
 def is_number(node: Node) -> bool:

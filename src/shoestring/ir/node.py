@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -161,12 +162,27 @@ def output(node: Node, index: int) -> Node:
     return Node(OUTPUTS[index], (node,), node.spec[index], needs_grad, value)
 
 
+class _Mode(threading.local):
+    def __init__(self) -> None:
+        self.grad_enabled = True
+
+
+_mode = _Mode()
+
+
 class _Builder:
     """`F.conv2d(x, w, stride=(2, 2))` builds a node. Ops are interned by their attributes, and the
     result of `shape` is remembered per (op, input specs). An op with several outputs gives a tuple
     of nodes."""
 
-    grad_enabled = True
+    @property
+    def grad_enabled(self) -> bool:
+        """Whether what the running thread builds is recorded for backward()."""
+        return _mode.grad_enabled
+
+    @grad_enabled.setter
+    def grad_enabled(self, value: bool) -> None:
+        _mode.grad_enabled = value
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPS:
@@ -179,8 +195,7 @@ class _Builder:
                 hint=f"F.{close}" if close else f"one of {', '.join(sorted(OPS))}",
             )
         builder = self._builder(OPS[name])
-        setattr(self, name, builder)
-        return builder
+        return vars(self).setdefault(name, builder)  # another thread may have been first
 
     def _builder(self, cls: type[Op]) -> Any:
         interned: dict[tuple, Op] = {}
@@ -196,7 +211,7 @@ class _Builder:
             spec = specs.get(key)
             if spec is None:
                 spec = specs[key] = infer(op, [i.spec for i in inputs])
-            needs = differentiable and self.grad_enabled and any([i.needs_grad for i in inputs])
+            needs = differentiable and _mode.grad_enabled and any([i.needs_grad for i in inputs])
             if several:
                 node = Node(op, inputs, spec, needs)
                 return tuple([output(node, index) for index in range(len(spec))])

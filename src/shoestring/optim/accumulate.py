@@ -221,7 +221,7 @@ class accumulate:
 
     def _move(self) -> None:
         """Gradients go to the host, and are added to those that wait there."""
-        runtime.flush()
+        runtime.flush([g.node for s in self._states() if (g := s.grad).node is not None])
         for state in self._states():
             assert state.grad is not None
             if state.grad.node is not None:

@@ -149,13 +149,17 @@ class Optimizer(Rated):
     def state_dict(self) -> dict[str, Any]:
         """Snapshot: the numbers, and the slots of each parameter by position. Plain Python and
         NumPy, which pickle can write."""
-        runtime.flush()
+        self._finish()
         return {
             "kind": type(self).__name__,
             "numbers": self.numbers(),
             "slots": [{n: value_of(s) for n, s in slots.items()} for slots in self.state],
             "clocks": self.read_clocks(),
         }
+
+    def _finish(self) -> None:
+        """Compute a step that is pending, whichever thread took it."""
+        runtime.flush([p.state.node for p in self.parameters])
 
     def numbers(self) -> dict[str, int | float | bool]:
         """All attributes that are numbers, as Python's."""
@@ -173,7 +177,7 @@ class Optimizer(Rated):
         """Go on where state_dict() was taken, with the same parameters in the same order. The saved
         numbers replace those that it was built with. If something does not fit, nothing changes."""
         slots, numbers, clocks = fitting(self, saved)
-        runtime.flush()  # a step still pending must not overwrite what is loaded
+        self._finish()  # a step still pending must not overwrite what is loaded
         state = [
             {name: self.new_slot(k, name, value) for name, value in values.items()}
             for k, values in enumerate(slots)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import compile as compiler
+from ..backends.device import TURN
 from ..errors import MemoryBudgetError, ShapeError, ShoestringError, fail
 from ..ir import F
 from . import flush as runtime
@@ -52,13 +53,14 @@ class Compiled:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         if session.trace is not None:  # a compiled step inside another: part of it
             return self.fn(*arguments, **named)
-        call = self.lower(arguments, named)
-        try:
-            return self.record(call).replay(call, self.limit)
-        except ShoestringError as problem:
-            call.clear()  # the traceback would keep what was uploaded
-            let_go(problem)
-            raise
+        with TURN:
+            call = self.lower(arguments, named)
+            try:
+                return self.record(call).replay(call, self.limit)
+            except ShoestringError as problem:
+                call.clear()  # the traceback would keep what was uploaded
+                let_go(problem)
+                raise
 
     @property
     def limit(self) -> int | None:
@@ -67,10 +69,11 @@ class Compiled:
 
     def plan(self, *arguments: Any, **named: Any) -> compiler.Plan:
         """The plan for arguments like these; nothing is run and no state changes."""
-        return self.record(self.lower(arguments, named)).executable.plan
+        with TURN:
+            return self.record(self.lower(arguments, named)).executable.plan
 
     def record(self, call: Call) -> Record:
-        """The record for this call, traced now if there is none."""
+        """The record for this call, traced now if there is none. Other threads wait."""
         key = (
             session.structure,
             F.grad_enabled,
@@ -131,8 +134,13 @@ class Compiled:
     def traced(self, call: Call, limit: int | None, parts: int) -> Record:
         sizes = compiler.part_sizes(self.samples(call.values), parts) if parts > 1 else ()
         session.split_batchnorm = sizes if self.split_batchnorm else ()
+        what = self.fn, call, self.stand_ins, self.collect, limit, len(sizes) or 1
         try:
-            return Record(self.fn, call, self.stand_ins, self.collect, limit, len(sizes) or 1)
+            record = Record(*what)
+            if record.early:
+                runtime.flush(record.early)
+                record = Record(*what)
+            return record
         finally:
             session.split_batchnorm = ()
 
@@ -154,7 +162,8 @@ class Compiled:
 
     def parts(self, *arguments: Any, **named: Any) -> int:
         """Into how many micro-batches the batch of arguments like these is cut."""
-        return self.record(self.lower(arguments, named)).parts
+        with TURN:
+            return self.record(self.lower(arguments, named)).parts
 
     def largest(self, call: Call, each: int) -> tuple[int, int] | None:
         """(the batch asked for, the largest that fits the limit in `each` micro-batches, 0 if

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from ..backends import cpu as _cpu
 from ..backends import opencl as _opencl  # noqa: F401
@@ -11,25 +12,30 @@ from ..backends.device import FACTORIES, device
 from ..errors import fail
 
 
-class Choice:
-    name: str | None = None
+class Choice(threading.local):
+    name: str | None = None  # of each thread
+    first: str | None = None  # of all that have chosen none: the main thread's
 
 
 _choice = Choice()
 
 
 def default_device(name: str | None = None) -> str:
-    """The device of new tensors; with a name, makes it the default from now on.
+    """The device of new tensors; with a name, makes it the default of this thread from now on.
 
-    At first SHOESTRING_DEVICE decides, and without it the best device of this installation."""
+    At first SHOESTRING_DEVICE decides, and without it the best device of this installation. Threads
+    that have chosen none follow the main thread."""
     if name is not None:
         _choice.name = device(name).name
-    if _choice.name is None:
+        if threading.current_thread() is threading.main_thread():
+            Choice.first = _choice.name
+    found = _choice.name or Choice.first
+    if found is None:
         asked = os.environ.get("SHOESTRING_DEVICE", "auto")
         if asked == "auto":
             asked = "cpu" if "cpu" in FACTORIES else "reference"
-        _choice.name = device(asked).name
-    return _choice.name
+        found = Choice.first = device(asked).name
+    return found
 
 
 def set_threads(count: int) -> None:

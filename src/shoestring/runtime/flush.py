@@ -4,7 +4,8 @@
   handle   what the user holds (a Tensor). One per node, known here by weak reference only
   state    what lasts and changes (see state.py)
 
-flush() computes: what was asked; the newest version of every changed state; every live handle whose
+flush() computes: what was asked; the newest version of every state that this thread changed, and of
+those that other threads changed where their work meets (see portions()); every live handle whose
 value needs a version that is about to be overwritten; and it keeps every live handle that lies on
 the way. So after it no live value needs an old version, homes may always be written in place, and
 no copy is made unless a handle asks for it.
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .. import compile as compiler
+from ..backends.device import TURN
 from ..backends.device import device as open_device
 from ..errors import TraceError, fail, user_line
 from ..ir import Node, ancestry, leaf
@@ -30,13 +32,28 @@ from .state import State
 __all__ = ["compact", "current_versions", "flush", "live_handles", "settle_pending", "survey"]
 
 
-def live_handles() -> list:
-    """Weak references without callbacks: nothing runs when a handle dies, so nothing can run at a
-    bad moment. Only the part that was read is replaced: a handle that appears meanwhile is not
-    lost."""
-    seen = HANDLES[:]
+def live_handles(mine: bool = False) -> list:
+    """Of all threads, or of this one. Weak references without callbacks: nothing runs when a handle
+    dies, so nothing can run at a bad moment. Only the part that was read is replaced: a handle that
+    appears meanwhile is not lost. What a thread left behind that has ended becomes this one's."""
+    if mine:
+        return living(session.handles)
+    found = []
+    for entry in HANDLES[:]:
+        thread, handles = entry
+        if handles is not session.handles and not thread.is_alive():
+            session.handles += handles
+            HANDLES.remove(entry)
+        else:
+            found += living(handles)
+    return found
+
+
+def living(handles: list) -> list:
+    seen = handles[:]
     alive = [t for r in seen if (t := r()) is not None and t.node.op is not None]
-    HANDLES[: len(seen)] = [t.node.handle for t in alive]
+    # None: its thread is about to point it elsewhere, and lists it again then
+    handles[: len(seen)] = [r for t in alive if (r := t.node.handle) is not None]
     return [t for t in alive if t.node.refused is None]
 
 
@@ -72,7 +89,7 @@ def current_versions(states: Iterable[State]) -> set[Node]:
 def flush(wanted: Sequence[Node] = (), bystanders: Sequence[Node] = ()) -> None:
     """Compute `wanted` and everything pending (see the header). Each device that is concerned runs
     one plan. What fails is given up and everything else goes on (see failure.py); then its error is
-    raised.
+    raised. Threads take turns.
 
     bystanders  computed too; of one that fails only looking at it will say so
     """
@@ -85,21 +102,63 @@ def flush(wanted: Sequence[Node] = (), bystanders: Sequence[Node] = ()) -> None:
             error=TraceError,
             hint="return the tensor from the step and read it outside",
         )
-    wanted = [n for n in wanted if n.value is None]
-    for n in wanted:
-        if n.refused is not None:
-            n.refused()
-    nodes = [*wanted, *[n for n in bystanders if n.value is None and n.refused is None]]
-    devices = {n.device: None for n in nodes} | {s.node.device: None for s in DIRTY}
-    failures: list[Failure] = []
-    for name in devices:
-        changed = [s for s in DIRTY if s.node.device == name]
-        failures += flush_device(name, [n for n in nodes if n.device == name], changed)
-    if not DIRTY:
+    with TURN:
+        wanted = [n for n in wanted if n.value is None]
+        for n in wanted:
+            if n.refused is not None:
+                n.refused()
+        nodes = [*wanted, *[n for n in bystanders if n.value is None and n.refused is None]]
+        failures: list[Failure] = []
+        for states in portions(nodes):
+            finals = {s.node for s in states}  # computed in any case, and into their homes
+            nodes = [n for n in nodes if n.value is None and n not in finals]
+            devices = {n.device: None for n in nodes} | {s.node.device: None for s in states}
+            for name in devices:
+                changed = [s for s in states if s.node.device == name]
+                failures += flush_device(name, [n for n in nodes if n.device == name], changed)
+            nodes = []
+        session.settle = session.thread in DIRTY.values()
         session.settle = False
     if failures:
         del nodes
         report(failures, wanted)
+
+
+def portions(wanted: list[Node]) -> list[list[State]]:
+    """The changed states that a flush computes, by plan: first those of this thread, and all of
+    another thread's where its work meets this one's, because this one depends on it, or overwrites
+    a version that it needs; then, by themselves, those of threads that have ended. So no thread
+    ever finds half a step of its own computed, which would have other bits, as the halves are other
+    plans."""
+    others = {owner: None for owner in DIRTY.values() if owner is not session.thread}
+    if not others:
+        return [list(DIRTY)]
+    found, start, nodes = [], session.thread, wanted
+    while start is not None:
+        group = meeting(start, others, nodes)
+        others = {owner: None for owner in others if owner not in group}
+        found.append([s for s, owner in DIRTY.items() if owner in group])
+        start, nodes = next((owner for owner in others if not owner.is_alive()), None), []
+    return found
+
+
+def meeting(start: Any, others: Iterable[Any], wanted: list[Node]) -> set:
+    """`start`, and of the other threads those whose pending work meets its."""
+    group, left = {start}, set(others) - {start}
+    while left:
+        changed = [s for s, owner in DIRTY.items() if owner in group]
+        doomed = current_versions(changed)
+        behind = {*ancestry([*wanted, *[s.node for s in changed]])}
+        met = set()
+        for owner in left:
+            theirs = {s.node for s, o in DIRTY.items() if o is owner}
+            if not (behind.isdisjoint(theirs) and doomed.isdisjoint(ancestry(theirs))):
+                met.add(owner)
+        if not met:
+            break
+        group |= met
+        left -= met
+    return group
 
 
 def flush_device(name: str, wanted: list[Node], changed: list[State]) -> list[Failure]:
@@ -259,7 +318,8 @@ def settle_pending() -> None:
 
 def compact() -> None:
     """Somebody builds and never looks: compute what is alive, so that the graph stays bounded."""
-    flush(bystanders=[t.node for t in live_handles()])
+    with TURN:
+        flush(bystanders=[t.node for t in live_handles(mine=True)])
 
 
 def guarded(node: Node) -> Node:

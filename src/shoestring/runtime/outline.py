@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..backends.device import DEVICES, Device, device
+from ..backends.device import DEVICES, TURN, Device, device
 from ..backends.outline import OutlinedDevice
 from .arena import ARENAS
 from .devices import default_device
 from .flush import compact
 from .limits import memory_limit
-from .session import DIRTY, HANDLES, PLANS, session
+from .session import DIRTY, PLANS, session
 
 
 @contextmanager
 def outlined(name: str | None = None) -> Iterator[Device]:
     """Within the block the device `name` (default: the default device) is an outline, and the
     default: networks are made without drawing weights, compiled steps can be planned, nothing takes
-    memory and nothing runs. No memory limit is in force. Yields the outline.
+    memory and nothing runs. No memory limit is in force. Yields the outline. Other threads must not
+    make tensors meanwhile.
 
         with ss.runtime.outlined():
             model = ss.models.build("vgg11")
@@ -26,20 +27,23 @@ def outlined(name: str | None = None) -> Iterator[Device]:
     """
     before, name = default_device(), name or default_device()
     real = device(name)
-    compact()  # what is pending belongs to the real device
-    plans, handles, arena = dict(PLANS), list(HANDLES), ARENAS.pop(name, None)
-    PLANS.clear()
-    DEVICES[name] = outline = OutlinedDevice(real)
-    try:
-        default_device(name)
-        with memory_limit(None):
-            yield outline
-    finally:
-        DEVICES[name] = real
-        default_device(before)
-        PLANS.clear()  # what was made meanwhile belongs to the outline
-        PLANS.update(plans)
-        HANDLES[:] = handles
-        ARENAS.update({} if arena is None else {name: arena})
-        DIRTY.clear()
-        session.settle = False
+    with TURN:
+        compact()  # what is pending belongs to the real device
+        plans, handles, arena = dict(PLANS), list(session.handles), ARENAS.pop(name, None)
+        others = {s: owner for s, owner in DIRTY.items() if owner is not session.thread}
+        PLANS.clear()
+        DEVICES[name] = outline = OutlinedDevice(real)
+        try:
+            default_device(name)
+            with memory_limit(None):
+                yield outline
+        finally:
+            DEVICES[name] = real
+            default_device(before)
+            PLANS.clear()  # what was made meanwhile belongs to the outline
+            PLANS.update(plans)
+            session.handles[:] = handles
+            ARENAS.update({} if arena is None else {name: arena})
+            DIRTY.clear()
+            DIRTY.update(others)
+            session.settle = False

@@ -68,7 +68,10 @@ class Trace:
         self.rebound.clear()
         for state, (node, version, home) in self.log.items():
             state.node, state.leaf, state.home, state.pending = node, version, home, []
-        DIRTY.clear()
+            if node is version:
+                DIRTY.pop(state, None)
+            else:  # another thread had changed it before
+                state.pending.append(node)
         random.draws, session.settle = self.draws, False
 
 
@@ -100,8 +103,11 @@ class Record:
             del inside, result
             self.assigned, self.results = list(assigned), len(nodes)
             nodes += assigned.values()
-            self.changed = list(DIRTY)
+            self.changed = [s for s in DIRTY if s in trace.log and s.node is not trace.log[s][0]]
             finals = [s.node for s in self.changed]
+            self.early = early({*nodes, *finals}, trace.first)
+            if self.early:
+                return
             self.check_leaks(nodes)
             if parts > 1:
                 batch = [n for n in arguments if n.shape]
@@ -117,6 +123,7 @@ class Record:
             counts["runs"] -= 1  # compiled, not run yet
             self.suspects = runtime.suspects_of(self.executable, graph)
             leaves = [graph.nodes[i] for i in graph.leaves]
+            self.states = {n.state for n in leaves if n.state is not None} | {*self.changed}
             self.bind = [binder(node, trace) for node in leaves]
             self.seen.handles += [
                 (node.handle, node)
@@ -146,9 +153,9 @@ class Record:
     @staticmethod
     def check_leaks(outputs: list[Node]) -> None:
         for attempt in range(2):
-            leaked = [
-                t for t in runtime.live_handles() if t.node.value is None and t.node not in outputs
-            ]
+            alive = runtime.live_handles(mine=True)
+            leaked = [t for t in alive if t.node.value is None and t.node not in outputs]
+            del alive
             if not leaked:
                 return
             if attempt == 0:
@@ -181,8 +188,8 @@ class Record:
         return runtime.survey({t.node for t in runtime.live_handles()}, doomed)[2]
 
     def replay(self, call: Call, limit: int | None) -> Any:
-        if DIRTY:
-            runtime.flush()
+        if DIRTY:  # what other threads have pending only where this plan needs it
+            runtime.flush([s.node for s in self.states if s in DIRTY])
         stale = (
             self.make_way() if runtime.live_handles() else set()
         )  # rare: compiled and plain steps are mixed
@@ -200,11 +207,18 @@ class Record:
             runtime.settle(self.changed, [found[i] for i in self.stores], versions)
             runtime.mark(stale)
             for s in self.empty:
-                s.clear()
+                s.forget()
         leaves = [leaf(found[i], device=self.device) for i in self.outputs]
         for k, node in zip(self.assigned, leaves[self.results :], strict=True):
             call.handles[k].rebind(node)
         return self.structure(leaves)
+
+
+def early(roots: set[Node], first: int) -> list[Node]:
+    """What a trace reads that is older than the trace and not computed: another thread has it
+    pending."""
+    read = {i for n in ancestry(roots) if n.serial >= first for i in n.inputs} | roots
+    return [n for n in read if n.serial < first and n.value is None and n.op is not None]
 
 
 def binder(node: Node, trace: Trace) -> Callable[[Call, int], Any]:

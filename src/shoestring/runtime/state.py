@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.device import TURN
 from ..backends.device import device as open_device
 from ..errors import fail
 from ..ir import F, Node, Spec, leaf
@@ -58,10 +59,24 @@ class State:
 
     def clear(self) -> None:
         """Forget value and memory."""
-        touch(self)
+        with TURN:
+            touch(self)
+            self.forget()
+
+    def forget(self) -> None:
+        """clear(), by who has the turn, outside of a trace."""
         DIRTY.pop(self, None)
         self.home = self.leaf = self.node = None
         self.pending = []
+
+    def read(self) -> np.ndarray:
+        """A copy of the newest version, computed if need be."""
+        with TURN:
+            if DIRTY or session.trace is not None:
+                from .flush import flush
+
+                flush([self.node])
+            return np.array(open_device(self.node.device).read(self.home))
 
     def revert(self) -> None:
         """Forget the versions that are not computed yet."""
@@ -71,14 +86,8 @@ class State:
     def __reduce__(self) -> tuple:
         """For copy.deepcopy and pickle: the newest version, in a home of its own on the same
         device; a gradient is not copied."""
-        if DIRTY or session.trace is not None:
-            from .flush import flush
-
-            flush()
         assert self.node is not None, "only gradients are ever empty, and nobody copies them"
-        device = self.node.device
-        value = np.array(open_device(device).read(self.home))
-        return restored, (self.name, value, self.needs_grad, device, self.kind)
+        return restored, (self.name, self.read(), self.needs_grad, self.node.device, self.kind)
 
 
 def restored(name: Any, value: np.ndarray, needs_grad: bool, device: str, kind: str) -> State:
@@ -116,10 +125,11 @@ def present(state: State | None) -> Node | None:
 def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
     """Give each state a new version: all of them or none. settle: the next forward computes them
     first."""
-    if session.trace is None and any([len(state.pending) >= MAX_PENDING for state, _ in updates]):
+    full = [state.node for state, _ in updates if len(state.pending) >= MAX_PENDING]
+    if full and session.trace is None:
         from .flush import flush
 
-        flush()
+        flush(full)
     stores, token = [], object() if len(updates) > 1 else None
     for state, node in updates:
         if state.node is not None and node.spec is not state.node.spec:
@@ -129,13 +139,13 @@ def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
         if token is not None:
             store.together = token
         stores.append((state, store))
-    with Uninterrupted() as guard:
+    with TURN, Uninterrupted() as guard:
         guard.hold()
         for state, store in stores:
             touch(state)
             state.node = store
             state.pending.append(store)
-            DIRTY[state] = None
+            DIRTY[state] = session.thread
         session.settle = session.settle or settle
 
 
