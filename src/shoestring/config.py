@@ -8,6 +8,7 @@ what would do.
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -62,7 +63,7 @@ def limit_of(text: str) -> int | str:
 SWITCHES = (
     Switch(
         "DEVICE",
-        "auto, cpu or reference",
+        "auto, cpu, reference, cuda, cuda:N, opencl or opencl:N",
         "auto",
         device_name,
         "where new tensors go; auto is the best device there is",
@@ -73,7 +74,7 @@ SWITCHES = (
         "a folder",
         "",
         str,
-        "where downloads are kept; default: the system's place for caches",
+        "where downloads and compiled kernels are kept; default: the system's place for caches",
     ),
     Switch(
         "CHECK",
@@ -143,6 +144,14 @@ def load(environment: Any = None) -> dict[str, Any]:
                 hint=f"{name}={switch.default if switch.default else 0}",
             )
     return values
+
+
+def cache_folder() -> pathlib.Path:
+    """SHOESTRING_CACHE, or the system's place for caches."""
+    base = os.environ.get("SHOESTRING_CACHE")
+    if base:
+        return pathlib.Path(base)
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "shoestring"
 
 
 def table() -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..config import cache_folder
 from ..errors import DataError, fail
 
 SHA256 = "06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64"
@@ -34,16 +35,6 @@ class Digits(NamedTuple):
     x_test: np.ndarray
     y_test: np.ndarray
     name: str
-
-
-def cache_folder() -> pathlib.Path:
-    """SHOESTRING_CACHE, or the system's place for caches."""
-    base = os.environ.get("SHOESTRING_CACHE")
-    return (
-        pathlib.Path(base)
-        if base
-        else pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "shoestring"
-    )
 
 
 def mnist() -> Digits:

@@ -6,6 +6,7 @@ import os
 import threading
 
 from ..backends import cpu as _cpu
+from ..backends import cuda as _cuda  # noqa: F401
 from ..backends import opencl as _opencl  # noqa: F401
 from ..backends import reference as _reference  # noqa: F401  (importing them offers their devices)
 from ..backends.device import FACTORIES, device
