@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from steps import Scaled, X, value
 
 import shoestring as ss
+from shoestring.errors import StaleGraphError
 
 
 class World:
@@ -28,7 +29,7 @@ class World:
                 optimizer.zero_grad()
             if options["write"]:
                 x[0] = items[1]
-            return y.detach(), x.sum()
+            return (y if options["graph"] else y.detach()), x.sum()
 
         def set_k(new):
             nonlocal k
@@ -69,10 +70,19 @@ class World:
             ),
         ]
 
-    def run(self, step, rate, train, write):
+    def run(self, step, rate, train, write, graph):
         x = ss.tensor(X)
-        found = step(x, rate, {"train": train, "write": write})
-        return value((*found, x)), [p.tolist() for p in self.net.parameters()]
+        y, total = step(x, rate, {"train": train, "write": write, "graph": graph})
+        found = [value((y, total, x))]
+        if graph and y.requires_grad:
+            try:
+                (y * y).sum().backward()
+            except StaleGraphError:
+                found.append("stale")
+        for p in self.net.parameters():
+            found += [p.tolist(), p.grad is not None and p.grad.tolist()]
+            p.grad = None
+        return found
 
 
 moves = st.lists(
@@ -80,6 +90,7 @@ moves = st.lists(
         st.integers(0, 18),
         st.sampled_from([-1.0, 0.5, 2, 3.0]),
         st.sampled_from([0.1, 0.2, 1.0]),
+        st.booleans(),
         st.booleans(),
         st.booleans(),
     ),
@@ -93,11 +104,11 @@ moves = st.lists(
 def test_a_walk_over_changes(walk):
     plain, other = World(), World()
     compiled = ss.compile(other.step)
-    for which, new, rate, train, write in walk:
+    for which, new, rate, train, write, graph in walk:
         for world in (plain, other):
             world.changes[which](new)
         results = []
         for world, step in ((plain, plain.step), (other, compiled)):
             ss.seed(7)
-            results.append(world.run(step, rate, train, write))
+            results.append(world.run(step, rate, train, write, graph))
         assert results[0] == results[1]

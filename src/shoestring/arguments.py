@@ -81,7 +81,8 @@ def taken(call: Call, value: Any, device: str, handle: Tensor | None) -> tuple:
     call.devices.append(device)
     call.handles.append(handle)
     strides = None if value.flags.c_contiguous else value.strides
-    return value.shape, value.dtype, strides, device, handle is None
+    needs = handle is not None and handle.node.needs_grad
+    return value.shape, value.dtype, strides, device, handle is None, needs
 
 
 def home_of(*things: Any) -> str:
@@ -156,8 +157,11 @@ def refuse_change(what: str, hint: str) -> None:
 
 
 def known_as(node: Node) -> Node:
-    """A node that the plan computes, also of a value that is known."""
-    return node if node.value is None else F.alias(node)
+    """A node that the plan computes, also of a value that is known. It needs a gradient if that
+    does: the caller could differentiate it."""
+    made = node if node.value is None else F.alias(node)
+    made.needs_grad = node.needs_grad
+    return made
 
 
 def collect(result: Any) -> tuple[Callable, list[Node]]:
@@ -165,8 +169,12 @@ def collect(result: Any) -> tuple[Callable, list[Node]]:
     if result is None:
         return (lambda leaves: None), []
     if isinstance(result, Tensor):
-        node = F.alias(result.state.node) if isinstance(result, Variable) else result.node
-        return (lambda leaves: wrap(leaves[0])), [known_as(node)]
+        if isinstance(result, Variable):
+            node, version = F.alias(result.state.node), result.state.node
+            node.needs_grad = version.needs_grad
+        else:
+            node = known_as(result.node)
+        return (lambda leaves: wrap(leaves[0])), [node]
     if isinstance(result, dict):
         keys = list(result)
         build, nodes = collect(list(result.values()))

@@ -267,7 +267,8 @@ def compile(
     step   a function that may call backward(), optimiser steps, layers. It takes tensors, arrays,
            numbers, strings, None, parameters, modules, functions, and containers of them; it
            returns None, a tensor, or a tuple, list or dict of tensors. Reading a value inside is an
-           error: return the tensor. What it sees of Python: docs/compiled-steps.md
+           error: return the tensor. What it sees of Python, and how results are differentiated:
+           docs/compiled-steps.md
     memory_limit  a limit for its plans, as in ss.memory_limit(); None: the one that is in force
     micro_batches  into how many parts the batch (axis 0 of all arguments with axes) is cut, which
            run one after the other; the result is that of the full batch. "auto": as few as the

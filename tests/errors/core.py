@@ -160,6 +160,22 @@ def declare(**facts):
     type("Declared", (Op,), {k: v for k, v in body.items() if v != "omitted"})
 
 
+def closed():
+    p = parameter()
+
+    def step():
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    ss.compile(step)().backward()
+
+
+def escape():
+    step = ss.compile(lambda h: (h * h).sum().backward(), micro_batches=2)
+    step(ss.Parameter(np.ones((2, 2), np.float32)) * 2)
+
+
 def outside():
     a = t(3)
 
@@ -203,11 +219,19 @@ TRIGGERS = {
     "compile/backward.stale": (stale, ["before step()", "has been replaced"]),
     "compile/draft.cycle": (cycle, ["depends on itself", "bug in a pass"]),
     "compile/kernel.missing": (missing_kernel, ["no kernel 'matmul'", "pip install"]),
+    "compile/backward.closed": (
+        closed,
+        ["no gradient passes", "the step has called backward() on it itself", "result.detach()"],
+    ),
     "compile/trace.argument": (
         lambda: ss.compile(lambda out: out.append(1))([]),
         ["changes a list that it got", "return what is new"],
     ),
     "compile/trace.devices": (two_devices, ["cpu, reference"]),
+    "compile/trace.escape": (
+        escape,
+        ["reaches what an argument was computed from", "x.detach()"],
+    ),
     "compile/trace.leak": (leak, ["outlives", "return it from the step"]),
     "compile/trace.outside": (outside, ["assigns to a tensor from outside", "ss.Variable"]),
     "compile/trace.read": (item_in_trace, ["read inside a traced step", "return the tensor"]),

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .. import errors
-from ..ir import F, Node, Output, ancestry
+from ..ir import CLOSED, SPENT, F, Node, Output, ancestry
 
 
 def gradients(
@@ -31,6 +31,18 @@ def gradients(
     found: dict[Node, Node] = {}
     order = ancestry([y], differentiable=True)
     for node in order:
+        if node.stale in (SPENT, CLOSED):
+            errors.fail(
+                "compile/backward.closed",
+                "this graph goes through a result of a compiled step that no gradient passes",
+                op="backward",
+                error=errors.StaleGraphError,
+                tensors={"result": node.spec},
+                cause="the step has called backward() on it itself"
+                if node.stale is SPENT
+                else "the step is cut into micro-batches, or has a memory limit of its own",
+                hint="call backward() inside only or outside only; as a value: result.detach()",
+            )
         if node.stale:
             errors.fail(
                 "compile/backward.stale",

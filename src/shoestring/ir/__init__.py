@@ -17,7 +17,9 @@ from .dtypes import (
     weak,
 )
 from .node import (
+    CLOSED,
     OUTPUTS,
+    SPENT,
     F,
     Node,
     Output,
@@ -34,6 +36,7 @@ from .node import (
 from .op import KINDS, MEAN, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
 
 __all__ = [
+    "CLOSED",
     "DTYPES",
     "KINDS",
     "KIND_ORDER",
@@ -42,6 +45,7 @@ __all__ = [
     "MIXED",
     "OPS",
     "OUTPUTS",
+    "SPENT",
     "SUM",
     "Case",
     "Cost",

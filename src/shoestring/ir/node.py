@@ -24,6 +24,9 @@ serial = itertools.count().__next__
 age = operator.attrgetter("serial")
 
 
+SPENT, CLOSED = "its own backward()", "no graph"
+
+
 class Spec:
     """Shape, type and device of one value. Interned: equal specs are the same object and hash by
     identity."""
@@ -64,7 +67,8 @@ class Node:
     source      where a replay takes a leaf's value from; None: the value itself
     handle      weak reference to the tensor that the user holds, if any
     spent       a backward() went through: its value is not worth keeping
-    stale       the name of an overwritten state that this value was computed from
+    stale       why no gradient flows through here: the name of an overwritten state that this value
+                was computed from, or SPENT or CLOSED, of a result of a compiled step
     refused     raises the error for which it is not computed
     together    (of a store) the token of the assignment whose stores happen all or none
     layer       Location of the layer that built it;  line: the user's line, recorded for checks

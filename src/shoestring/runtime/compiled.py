@@ -56,11 +56,21 @@ class Compiled:
         with TURN:
             call = self.lower(arguments, named)
             try:
-                return self.record(call).replay(call, self.limit)
+                record = self.record(call, keep=self.whole)
+                if not record.plain:
+                    return record.replay(call, self.limit)
+                if record.kept:
+                    return record.kept.pop()
             except ShoestringError as problem:
                 call.clear()  # the traceback would keep what was uploaded
                 let_go(problem)
                 raise
+        return self.fn(*arguments, **named)
+
+    @property
+    def whole(self) -> bool:
+        """Whether running the function stands for replaying it: nothing limits its memory."""
+        return self.own_limit is None and self.micro_batches == 1
 
     @property
     def limit(self) -> int | None:
@@ -72,8 +82,9 @@ class Compiled:
         with TURN:
             return self.record(self.lower(arguments, named)).executable.plan
 
-    def record(self, call: Call) -> Record:
-        """The record for this call, traced now if there is none. Other threads wait."""
+    def record(self, call: Call, keep: bool = False) -> Record:
+        """The record for this call, traced now if there is none. Other threads wait. keep: it is to
+        be run, see Record.plain; otherwise it has a plan."""
         key = (
             session.structure,
             F.grad_enabled,
@@ -84,13 +95,15 @@ class Compiled:
             self.limit,
             call.key,
         )
-        record = next((r for r in self.records.get(key, ()) if r.fits(call)), None)
-        return record or self.trace(key, call)
+        for record in self.records.get(key, ()):
+            if (record.plain == keep if record.open else True) and record.fits(call):
+                return record
+        return self.trace(key, call, keep)
 
-    def trace(self, key: tuple, call: Call) -> Record:
+    def trace(self, key: tuple, call: Call, keep: bool) -> Record:
         runtime.compact()  # a trace starts from computed values
         self.traces += 1
-        record = self.fitting(call)
+        record = self.fitting(call, keep)
         if not isinstance(record, Record):  # nothing holds the handles of the failed trace
             problem, parts = record
             problem.again(self.largest(call, parts), parts)
@@ -100,12 +113,12 @@ class Compiled:
         self.records[key] = [*others, record][-MAX_RECORDS:]
         return record
 
-    def fitting(self, call: Call) -> Any:
+    def fitting(self, call: Call, keep: bool) -> Any:
         """The record with as many micro-batches as asked for, or ("auto") as few as fit: found by
         doubling their number, then halving the interval. If none fits, (the error that says so, its
         number of parts), of those with the lowest floor; doubling ends once it hardly lowers it."""
         if self.micro_batches != "auto":
-            return self.tried(call, int(self.micro_batches))
+            return self.tried(call, int(self.micro_batches), keep)
         samples, low, high = self.samples(call.values), 0, 1
         record = self.tried(call, high)
         while not isinstance(record, Record) and high < samples:
@@ -124,17 +137,17 @@ class Compiled:
                 low = middle
         return record
 
-    def tried(self, call: Call, parts: int) -> Any:
+    def tried(self, call: Call, parts: int, keep: bool = False) -> Any:
         """A record, or (the error that says why it does not fit, parts)."""
         try:
-            return self.traced(call, self.limit, parts)
+            return self.traced(call, self.limit, parts, keep)
         except MemoryBudgetError as problem:
             return problem.with_traceback(None), parts
 
-    def traced(self, call: Call, limit: int | None, parts: int) -> Record:
+    def traced(self, call: Call, limit: int | None, parts: int, keep: bool = False) -> Record:
         sizes = compiler.part_sizes(self.samples(call.values), parts) if parts > 1 else ()
         session.split_batchnorm = sizes if self.split_batchnorm else ()
-        what = self.fn, call, self.stand_ins, self.collect, limit, len(sizes) or 1
+        what = self.fn, call, self.stand_ins, self.collect, limit, len(sizes) or 1, keep
         try:
             record = Record(*what)
             if record.early:
@@ -192,4 +205,5 @@ class Compiled:
 
     def plans(self) -> list[compiler.Plan]:
         """The plans of all records: print one to see every kernel, its address and the peak."""
-        return [record.executable.plan for records in self.records.values() for record in records]
+        records = [record for records in self.records.values() for record in records]
+        return [record.executable.plan for record in records if not record.plain]

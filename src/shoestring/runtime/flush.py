@@ -65,7 +65,8 @@ def survey(roots: Iterable[Node], doomed: set[Node]) -> tuple[list[Node], set[No
     Neither passes through the newest version of a state, which will be known, nor through what is
     known already."""
     order, lost, stale = ancestry(roots), set(doomed), set(doomed)
-    for n in order if doomed else ():
+    known: set[Node] = set()
+    for n in order if doomed or any([n.stale for n in order]) else ():
         if n.inputs and not (n.state is not None and n.state.node is n):
             if n.value is None and not lost.isdisjoint(n.inputs):
                 lost.add(n)
@@ -75,7 +76,10 @@ def survey(roots: Iterable[Node], doomed: set[Node]) -> tuple[list[Node], set[No
                     stale.add(n)
             if n.needs_grad and not stale.isdisjoint(n.inputs):
                 stale.add(n)
-    return order, lost, stale - doomed
+        elif n.stale and n.needs_grad:  # a result of a compiled step
+            stale.add(n)
+            known.add(n)
+    return order, lost, stale - doomed - known
 
 
 def is_held(node: Node) -> bool:
@@ -305,7 +309,7 @@ def mark(stale: set[Node]) -> None:
     """A graph that leads to an overwritten version is of no use for backward(): let go of it. A
     value still to be computed from known ones keeps its inputs until then."""
     for n in stale:
-        n.stale = "a parameter"
+        n.stale = n.stale or "a parameter"
     cut(stale)
 
 

@@ -16,13 +16,27 @@ import numpy as np
 
 from .. import compile as compiler
 from ..errors import CompileError, TraceError, fail
-from ..ir import Node, age, ancestry, leaf, serial
+from ..ir import CLOSED, SPENT, F, Node, Op, age, ancestry, leaf, serial
 from . import flush as runtime
 from .call import Call
 from .executor import Executable
 from .guard import Uninterrupted
 from .seen import Seen, attribute, same
 from .session import DIRTY, counts, random, session
+
+
+class Link:
+    """The op of an argument's node during a trace: `op`, which only passes a gradient on, and a
+    note that it has."""
+
+    kind, name, outputs = "view", "argument", 1
+
+    def __init__(self, op: Op, trace: Trace) -> None:
+        self.op, self.trace = op, trace
+
+    def gradient(self, *arguments: Any) -> Any:
+        self.trace.escapes = True
+        return self.op.gradient(*arguments)
 
 
 class Trace:
@@ -33,7 +47,8 @@ class Trace:
     seen    what it can read;  fixed: {place: value} of float arguments whose value it used
     writes  {key: (owner, attribute, value before)} of modules and optimisers;  raised: how often
             they have raised session.structure
-    rebound [(tensor from outside that it assigned to, its node before)]"""
+    rebound [(tensor from outside that it assigned to, its node before)]
+    escapes a gradient has left it through an argument"""
 
     def __init__(self, seen: Seen) -> None:
         self.log: dict = {}
@@ -41,6 +56,26 @@ class Trace:
         self.seen, self.fixed = seen, {}
         self.writes: dict = {}
         self.rebound: list[tuple[Any, Node]] = []
+        self.escapes = False
+
+    def stand_in(self, value: Any, place: int, device: str, handle: Any) -> Node:
+        """The leaf for an argument. Where a gradient can flow on to the caller's graph it is linked
+        to that, and notes when one does."""
+        node = leaf(value, source=("argument", place), device=device)
+        if handle is not None and handle.node.needs_grad:
+            same = F.reshape(handle.node, to=node.shape)
+            link: Any = Link(same.op, self)
+            node.op, node.inputs, node.needs_grad = link, same.inputs, True
+        return node
+
+    @staticmethod
+    def keep(arguments: list[Node]) -> None:
+        """What was traced has happened: its graph is the caller's now."""
+        session.trace = None
+        for node in arguments:
+            node.source = None
+            if node.inputs:
+                node.op = node.op.op
 
     def rebind(self, handle: Any) -> None:
         """A handle will point at another node."""
@@ -76,7 +111,13 @@ class Trace:
 
 
 class Record:
-    """One traced step: its plan, and where each input of the plan comes from at a replay."""
+    """One traced step: its plan, and where each input of the plan comes from at a replay.
+
+    open   the caller can differentiate a result, or a gradient has flowed to the graph of an
+           argument. No plan can stand for that: see `plain`
+    plain  the trace is kept as what the call has computed, `kept` its result; further calls run the
+           function
+    marks  [(position of a result, why no gradient flows through it)], see Node.stale"""
 
     def __init__(
         self,
@@ -86,13 +127,17 @@ class Record:
         collect: Callable,
         limit: int | None = None,
         parts: int = 1,
+        keep: bool = False,
     ) -> None:
         trace = Trace(Seen(fn, *call.held))
         arguments = [
-            leaf(v, source=("argument", k), device=d)
-            for k, (v, d) in enumerate(zip(call.values, call.devices, strict=True))
+            trace.stand_in(v, k, d, handle)
+            for k, (v, d, handle) in enumerate(
+                zip(call.values, call.devices, call.handles, strict=True)
+            )
         ]
         session.trace = trace
+        self.plain, self.kept, self.early = False, [], []
         self.parts, self.held, self.seen, self.fixed = parts, call.held, trace.seen, trace.fixed
         try:
             inside = stand_ins(call, arguments)
@@ -100,10 +145,20 @@ class Record:
             trace.end()
             self.structure, nodes = collect(result)
             assigned = inside.finish()
-            del inside, result
             self.assigned, self.results = list(assigned), len(nodes)
             nodes += assigned.values()
             self.changed = [s for s in DIRTY if s in trace.log and s.node is not trace.log[s][0]]
+            self.guards = [(s, node is None) for s, (node, _, _) in trace.log.items()]
+            self.marks = self.close(nodes)
+            self.open = trace.escapes or any([why is CLOSED for _, why in self.marks])
+            if keep and self.open:
+                self.plain, self.kept = True, [result]
+                trace.keep(arguments)
+                for k, node in assigned.items():
+                    call.handles[k].rebind(node)
+                return
+            del inside, result
+            self.escapes = trace.escapes
             finals = [s.node for s in self.changed]
             self.early = early({*nodes, *finals}, trace.first)
             if self.early:
@@ -126,15 +181,25 @@ class Record:
             self.states = {n.state for n in leaves if n.state is not None} | {*self.changed}
             self.bind = [binder(node, trace) for node in leaves]
             self.seen.handles += [
-                (node.handle, node)
+                (node.handle, node, node.stale)
                 for node in leaves
-                if node.handle is not None and node.handle() is not None and node.state is None
+                if node.handle is not None and node.handle() is not None and not node.source
             ]
             self.draws = random.draws - trace.draws
             self.empty = [s for s in trace.log if s.node is None]
-            self.guards = [(s, node is None) for s, (node, _, _) in trace.log.items()]
         finally:
-            trace.undo()
+            if not self.plain:
+                trace.undo()
+
+    def close(self, nodes: list[Node]) -> list[tuple[int, str]]:
+        """The marks of the results that need a gradient: behind a version that the step itself has
+        replaced, behind its own backward(), or (if it is replayed all the same) without a graph."""
+        stale = runtime.survey(nodes, runtime.current_versions(self.changed))[2]
+        marks = []
+        for k, n in enumerate(nodes):
+            if n.needs_grad:
+                marks.append((k, "a parameter" if n in stale else SPENT if n.spent else CLOSED))
+        return marks
 
     @staticmethod
     def one_device(nodes: list[Node]) -> str:
@@ -188,6 +253,16 @@ class Record:
         return runtime.survey({t.node for t in runtime.live_handles()}, doomed)[2]
 
     def replay(self, call: Call, limit: int | None) -> Any:
+        if self.escapes:
+            fail(
+                "compile/trace.escape",
+                "backward() in the step reaches what an argument was computed from",
+                op="compile",
+                tensors={},
+                error=TraceError,
+                cause="no plan that is cut or limited can go on outside",
+                hint="pass x.detach(), or leave out micro_batches and memory_limit",
+            )
         if DIRTY:  # what other threads have pending only where this plan needs it
             runtime.flush([s.node for s in self.states if s in DIRTY])
         stale = (
@@ -209,6 +284,8 @@ class Record:
             for s in self.empty:
                 s.forget()
         leaves = [leaf(found[i], device=self.device) for i in self.outputs]
+        for k, why in self.marks:
+            leaves[k].needs_grad, leaves[k].stale = True, why
         for k, node in zip(self.assigned, leaves[self.results :], strict=True):
             call.handles[k].rebind(node)
         return self.structure(leaves)

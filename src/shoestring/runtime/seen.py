@@ -76,14 +76,15 @@ def attribute(owner: Any, name: str) -> Any:
 
 class Seen:
     """names       [(mapping, name, value)]: globals, attributes;  cells: [(cell, value)]
-    containers  [(container, items)];  handles: [(weak reference, node)]
+    containers  [(container, items)];  handles: [(weak reference, node, its
+                stale)]
     arrays      [(array, its bytes)];  inputs: {id: array} of those too large to be compared"""
 
     def __init__(self, *things: Any) -> None:
         self.names: list[tuple[Mapping, Any, Any]] = []
         self.cells: list[tuple[Any, Any]] = []
         self.containers: list[tuple[Any, Any]] = []
-        self.handles: list[tuple[Any, Any]] = []
+        self.handles: list[tuple[Any, Any, Any]] = []
         self.arrays: list[tuple[np.ndarray, bytes]] = []
         self.inputs: dict[int, np.ndarray] = {}
         self.done: dict[Any, Any] = {}  # what was visited; kept, so that no id is used again
@@ -119,7 +120,7 @@ class Seen:
             return
         if hasattr(kind, "rebind"):  # a tensor; of a Variable the plan reads the newest version
             if not hasattr(kind, "state"):
-                self.handles.append((weakref.ref(value), value.node))
+                self.handles.append((weakref.ref(value), value.node, value.node.stale))
             return
         self.done[id(value)] = value
         if isinstance(value, np.ndarray):
@@ -203,9 +204,9 @@ class Seen:
         for array, content in self.arrays:
             if array.tobytes() != content:
                 return False
-        for reference, node in self.handles:
+        for reference, node, stale in self.handles:
             handle = reference()
-            if handle is None or handle.node is not node:
+            if handle is None or handle.node is not node or node.stale != stale:
                 return False
         return True
 
