@@ -9,6 +9,7 @@ from test_cuda import ZERO, using
 
 from shoestring.backends import cuda, placed
 from shoestring.backends.cuda import driver, nvrtc
+from shoestring.backends.cuda.target import Target
 from shoestring.backends.device import device
 from shoestring.backends.source import render
 
@@ -89,7 +90,21 @@ def not_exported():
         cuda.CUDA(0).compile(render(ZERO))
 
 
+def no_architecture():
+    Target("sm_30", pathlib.Path("kernels"))
+
+
+def no_room():
+    with using(FakeDriver()), tempfile.NamedTemporaryFile() as file:
+        Target("sm_61", pathlib.Path(file.name)).compile(render(ZERO))
+
+
 TRIGGERS = {
+    "value/cuda.architecture": (
+        no_architecture,
+        ["there is no architecture 'sm_30'", "sm_35, sm_37, sm_50", "--arch sm_61"],
+    ),
+    "data/cuda.export": (no_room, ["nothing can be written to", "--export"]),
     "value/cuda.driver": (no_driver, ["there is no NVIDIA driver: libno-such-driver.so.1"]),
     "value/cuda.old": (
         old_driver,
