@@ -44,3 +44,21 @@ def program_of(*kernels):
 def changed(numbers, position, value):
     """The numbers with another one at a position."""
     return (*numbers[:position], value, *list(numbers[position:])[1:])
+
+
+def region(inputs, links, results):
+    """A region as the compiler would make it. inputs: arrays or specs; links: (op, numbers of what
+    it reads, port); results: numbers of values."""
+    from shoestring.compile.region import Link, Region
+    from shoestring.ir import Spec
+
+    values = [Spec(a.shape, a.dtype, "cpu") for a in inputs]
+    for op, sources, _ in links:
+        shapes = op.shape(*[values[s].shape for s in sources])
+        dtypes = op.dtype(*[values[s].dtype for s in sources])
+        several = op.outputs > 1
+        for shape, dtype in zip(
+            shapes if several else [shapes], dtypes if several else [dtypes], strict=True
+        ):
+            values.append(Spec(tuple(shape), dtype, "cpu"))
+    return Region(len(inputs), [Link(*link) for link in links], values, results)

@@ -1,8 +1,10 @@
 """Elementwise steps inside the convolution or product before them: the same bits, fewer kernels."""
 
+import importlib
+
 import numpy as np
 import pytest
-from common import changed, names, program_of, run
+from common import changed, names, program_of, region, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv import GEOMETRIES, PRODUCTS
@@ -10,13 +12,12 @@ from test_conv import GEOMETRIES, PRODUCTS
 import shoestring as ss
 from shoestring.backends.cpu import _native as native
 from shoestring.backends.device import device
-from shoestring.compile import pipeline
-from shoestring.compile.epilogue import epilogue
-from shoestring.ir import OPS, F, Spec
-from shoestring.ops.elementwise_chain import chain
+from shoestring.ir import OPS, F, Port
 from shoestring.runtime import PLANS
 from shoestring.tensor import wrap
 from shoestring.testing.run import operand
+
+ports = importlib.import_module("shoestring.compile.ports")  # the module, not its pass
 
 GUARD = 256
 
@@ -72,12 +73,13 @@ def same_bits(made, steps, keep):
 
     together = run(True, values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "PASSES", tuple(p for p in pipeline.PASSES if p is not epilogue))
+        patch.setattr(ports, "FILLS", WITHOUT)
         assert run(True, values) == together
     if "sum" not in steps:
         assert run(False, values) == together
 
 
+WITHOUT = tuple(f for f in ports.FILLS if f is not ports.store)
 CHAINS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 SOME = st.integers(0, 6)
 
@@ -156,8 +158,7 @@ def test_training_has_the_same_bits(steps, momentum):
     together = run(True, trained)
     assert any("+relu" in n for n in names())
     with pytest.MonkeyPatch.context() as patch:
-        without = tuple(p for p in pipeline.PASSES if p is not epilogue)
-        patch.setattr(pipeline, "PASSES", without)
+        patch.setattr(ports, "FILLS", WITHOUT)
         assert run(True, trained) == together
     PLANS.clear()
 
@@ -184,10 +185,14 @@ def finished(op, inputs, shape):
         noise(8, *shape),
         noise(9, *[n if k == max(rank - 3, 0) else 1 for k, n in enumerate(shape)]),
     ]
+    raw = np.empty(shape, np.float32)
     links = [("mul", (0, 1)), ("add", (4, 2)), ("sub", (5, 3)), ("relu", (6,))]
-    step = chain(4, [(OPS[name](), sources) for name, sources in links])
-    specs = [Spec(a.shape, a.dtype, "cpu") for a in inputs]
-    return op.epilogue(specs, step, 0), step, add
+    step = region([raw, *add], [(OPS[name](), reads, None) for name, reads in links], [7])
+    a, b, c, y = range(len(inputs), len(inputs) + 4)
+    links = [("mul", (y, a)), ("add", (y + 1, b)), ("sub", (y + 2, c)), ("relu", (y + 3,))]
+    steps = [(OPS[name](), reads, Port("store")) for name, reads in links]
+    kernel = (op, tuple(range(len(inputs))), None)
+    return region([*inputs, *add], [kernel, *steps], [y + 4]), step, add
 
 
 def check(op, *arrays):

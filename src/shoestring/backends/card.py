@@ -149,7 +149,6 @@ class Card(Device):
     kind, kernels, host = "card", True, False
     cores, local_bytes, largest_block = 1, 32768, 256
     largest_bytes, total_bytes, model = 2**62, 0, ""
-    without = ("pair", "prologue", "generate", "epilogue", "byproduct", "finish", "group")
 
     def __init__(self) -> None:
         self.now = self.peak = 0

@@ -45,11 +45,9 @@ class Flags(NamedTuple):
 class Device:
     """name: how users spell it, "cpu". kind: "cpu", "card" or "reference", which ops ask for.
     kernels: whether it runs launches itself (else every op runs its reference). host: whether its
-    values are NumPy arrays. without: passes of the compiler that its kernels
-    cannot follow. keeps_values: False for an outline, which only plans (see outline.py)."""
+    values are NumPy arrays. keeps_values: False for an outline, which only plans (outline.py)."""
 
     name, kind, host = "", "reference", True
-    without: tuple[str, ...] = ()
     kernels = False
     keeps_values = True
     floats = ("float32",)

@@ -93,6 +93,7 @@ class Kernel(NamedTuple):
     grid: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
     attached: tuple[Attached, ...] = ()
+    batched_by: str = ""
 
     def renumbered(self, number: Sequence[int]) -> Kernel:
         """The same call where buffer b is called number[b]."""

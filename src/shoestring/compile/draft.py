@@ -25,13 +25,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..backends.device import Device
 from ..errors import fail
 from ..ir import OPS, OUTPUTS, Node, Op, Output, Spec
 from .graph import Graph, is_number
 
 
 class Draft:
-    def __init__(self, graph: Graph, outputs: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[int], device: Device) -> None:
+        self.device = device
         self.ops: list[Op | None] = []
         self.ins: list[list[int]] = []
         self.specs: list[Any] = []
@@ -127,6 +129,18 @@ class Draft:
             for j in self.ins[i]:
                 found[j].add(i)
         return found
+
+    def depends(self, i: int, other: int) -> bool:
+        """Whether position i is computed from `other`."""
+        stack, seen = [i], set()
+        while stack:
+            j = stack.pop()
+            if j == other:
+                return True
+            if j not in seen:
+                seen.add(j)
+                stack += self.ins[j]
+        return False
 
     def by_age(self) -> list[int]:
         """Positions by age as far as inputs come first: a kernel that stands for several has one

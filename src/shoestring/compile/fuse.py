@@ -12,7 +12,7 @@ memory. Hosts are found from the end of the graph to its beginning, and a host a
     or if all its readers can absorb it for at most one large input: then it is never written.
 
 Bits do not change: each value comes from the same instructions as before. Ops say what they can do
-(`joins`, `summed`); the pass knows none of them. It does not join into a convolution or a matrix
+(`program`, `sums`); the pass knows none of them. It does not join into a convolution or a matrix
 product.
 """
 
@@ -22,10 +22,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from ..ir import OUTPUTS
+from ..ir import ALL, OUTPUTS, Port
 from .draft import Draft, reachable
+from .region import fused
 
 MOST_INPUTS, MOST_LINKS, MOST_SUMS = 12, 30, 4
 CHEAP = 4.0  # operations per element that may be done twice
@@ -48,6 +47,14 @@ def behind(draft: Draft, j: int) -> int:
             break
         j = draft.ins[j][0]
     return j
+
+
+def elementwise(draft: Draft, i: int) -> bool:
+    """Whether a program can compute position i."""
+    op = draft.ops[i]
+    if op is None or op.kind != "expr" or op.serves == "add_up":
+        return False
+    return op.program([draft.specs[j].dtype for j in draft.ins[i]]) is not None
 
 
 class Cover:
@@ -90,12 +97,7 @@ class Cover:
     def joinable(self, i: int) -> bool:
         """Whether a kernel can compute it with others. A host stays what it was."""
         if i not in self.able:
-            op, ins = self.draft.ops[i], self.draft.ins[i]
-            self.able[i] = (
-                op is not None
-                and op.joins is not None
-                and op.program([self.draft.specs[j].dtype for j in ins]) is not None
-            )
+            self.able[i] = elementwise(self.draft, i)
         return self.able[i]
 
     def join(self, i: int) -> None:
@@ -104,9 +106,9 @@ class Cover:
         shape = draft.specs[i].shape
         inside = self.absorbed([i], shape, {i})
         if len(inside) > 1:
-            found = self.chain(inside, [i])
+            found = self.region(inside, [i])
             if found is not None:
-                draft.ops[i], draft.ins[i], _ = found
+                draft.ops[i], draft.ins[i] = found
 
     # ---- what a host absorbs ---------------------------------------------------------------------
     def absorbed(self, targets: Sequence[int], shape: tuple, hosts: set[int]) -> list[int]:
@@ -166,20 +168,20 @@ class Cover:
             for r in self.readers[j]
         )
 
-    def chain(self, inside: Sequence[int], targets: Sequence[int]):
-        """(op, inputs, number of each value) of everything inside; None if no kernel could run
-        it."""
+    def region(self, inside: Sequence[int], targets: Sequence[int], sums: Sequence[int] = ()):
+        """(region, inputs) of everything inside; None if no kernel could run it. sums: add up the
+        targets."""
         draft = self.draft
         inputs = sorted(self.frontier(inside, targets))
-        number = {j: k for k, j in enumerate([*inputs, *inside])}
-        if not inside:
-            return None, inputs, number
-        links = [(draft.ops[i], tuple(number[j] for j in draft.ins[i])) for i in inside]
-        joins = draft.ops[inside[0]].joins
-        op = joins(len(inputs), links)
-        if op.program([draft.specs[j].dtype for j in inputs]) is None:
-            return None
-        return op, inputs, number
+        if not sums:
+            found = fused(draft, inputs, [(i, None) for i in inside], targets)
+        else:
+            ends = [draft.ops[i] for i in sums]
+            both = ends[0].merge(ends[1:])
+            specs = [draft.specs[i] for i in sums]
+            load = [(i, Port("load", ALL)) for i in inside]
+            found = fused(draft, inputs, load, (), anchor=(both, targets, specs))
+        return (found, inputs) if found.runs() else None
 
     # ---- sums ------------------------------------------------------------------------------------
     def grouped(self) -> dict[int, list[int]]:
@@ -188,11 +190,10 @@ class Cover:
         alike: dict[tuple, list[int]] = defaultdict(list)
         for i in self.wanted:
             op = draft.ops[i]
-            if op is None or op.summed is None or i in self.kept:
+            if op is None or op.kind != "reduce" or i in self.kept:
                 continue
-            (x,) = draft.ins[i]
-            spec = draft.specs[x]
-            layout = op.layout(spec.shape) if spec.dtype == np.float32 else None
+            spec = draft.specs[draft.ins[i][0]]
+            layout = op.sums(draft.device, spec)
             if layout is not None:
                 alike[spec.shape, layout].append(i)
         self.groups = {i: [i] for found in alike.values() for i in found}
@@ -254,16 +255,12 @@ class Cover:
         shape = draft.specs[targets[0]].shape
         inside = self.absorbed(list(dict.fromkeys(targets)), shape, set(group))
         single = draft.specs[group[0]].size == 1 and math.prod(shape) <= SMALL
-        alone = len(group) == 1 and not single  # a single number's kernel goes on: see finish.py
+        alone = len(group) == 1 and not single  # a single number's kernel goes on: see ports.py
         alone = alone and (not inside or self.readers[targets[0]] == {group[0]})
-        found = None if alone else self.chain(inside, targets)
-        if found is None:  # a chain that only one sum reads: see prologue.py
+        found = None if alone else self.region(inside, targets, group)
+        if found is None:  # what only one sum reads: see ports.py
             return targets
-        chain, inputs, number = found
-        ends = [draft.ops[i] for i in group]
-        op = ends[0].summed(chain, [number[t] for t in targets], ends, shape)
-        if not op.fits([draft.specs[j].dtype for j in inputs]):
-            return targets
+        op, inputs = found
         if len(group) == 1:
             draft.ops[group[0]], draft.ins[group[0]] = op, inputs
             return inputs

@@ -5,7 +5,8 @@ worth a microsecond or less, so that starting them would cost more than doing th
 element by element, what another has just written (a parameter its momentum), the two form a chain:
 both run on a piece before the next piece, while it is in cache. A chain that waits for others in
 any other way is one level above them, and each level runs as one launch of several programs. The
-plan keeps a row for each. Ops say what can share a launch (`shares`); bits do not change.
+plan keeps a row for each. A kernel says by which other it can
+share a launch (`batched_by`); bits do not change.
 
     groups   lists of positions: launches
     chained  positions that run piece by piece behind the position before them
@@ -39,7 +40,14 @@ def group(draft: Draft) -> Draft:
 
 def is_update(draft: Draft, i: int) -> bool:
     home = draft.stores.get(i)
-    return home is not None and i not in draft.late and bool(draft.ops[i].shares)
+    return home is not None and i not in draft.late and bool(batched_by(draft, i))
+
+
+def batched_by(draft: Draft, i: int) -> str:
+    """The kernel that runs several launches like that of step i as one; "" if there is none."""
+    kernels, _ = draft.launches[i]
+    one = kernels is not None and len(kernels) == 1 and not kernels[0].attached
+    return kernels[0].batched_by if one else ""
 
 
 def levels(draft: Draft, updates: list[int]) -> list[list[Chain]]:
@@ -67,7 +75,7 @@ def launches(draft: Draft, chains: list[Chain]) -> Iterator[list[int]]:
     """Chains of one level as launches of at most MOST steps."""
     open_ones: dict[str, list[int]] = {}
     for chain in chains:
-        kernel = draft.ops[chain[0]].shares
+        kernel = batched_by(draft, chain[0])
         launch = open_ones.setdefault(kernel, [])
         if launch and len(launch) + len(chain) > MOST:
             yield launch
@@ -87,7 +95,7 @@ def waits(draft: Draft, i: int, j: int) -> bool:
 def aligned(draft: Draft, i: int, j: int) -> bool:
     """Whether update i may follow update j piece by piece: in what both touch, element k of each
     belongs to element k of the other."""
-    if draft.specs[i].size != draft.specs[j].size or draft.ops[i].shares != draft.ops[j].shares:
+    if draft.specs[i].size != draft.specs[j].size or batched_by(draft, i) != batched_by(draft, j):
         return False
     reads = [k for k in draft.ins[i] if draft.root[k] in (j, draft.stores[j])]
     reads += [k for k in draft.ins[j] if draft.root[k] == draft.stores[i]]

@@ -11,19 +11,15 @@ from ..backends.device import Device
 from ..errors import ShoestringError, fail
 from ..ir import Op
 from .budget import Options
-from .byproduct import byproduct
 from .draft import Draft, copy_op
-from .epilogue import epilogue
-from .finish import finish
 from .fuse import fuse
-from .generate import generate
 from .graph import Graph
 from .group import group
 from .memory import Interval, assign_offsets, rounded
-from .pair import pair
+from .merge import merge
 from .place import place
 from .plan import ARENA, RECORD_BYTES, Plan, Step, Tenant
-from .prologue import prologue
+from .ports import ports
 from .repeat import may_take
 from .schedule import schedule, written
 from .simplify import simplify
@@ -32,19 +28,14 @@ from .verify_plan import verify_plan
 
 PASSES: tuple[Callable[[Draft], Draft], ...] = (
     simplify,
-    pair,
+    merge,
     fuse,
-    prologue,
-    generate,
-    epilogue,
-    byproduct,
-    finish,
+    ports,
     place,
     schedule,
-    group,
 )
 NUMBER_BYTES = 16  # numbers of the host begin at multiples, on a device with memory of its own
-FUSING = (pair, fuse, prologue, generate, epilogue, byproduct, finish, group)
+FUSING = (merge, fuse, ports)
 
 
 def plan(
@@ -63,15 +54,17 @@ def plan(
     room   bytes that arena and results may take together; None: as many as they need. If no plan
            is small enough the smallest is returned
     """
-    draft = Draft(graph, outputs)
+    draft = Draft(graph, outputs, device)
     draft.staged = set() if device.host else set(draft.numbers)
     for run in PASSES:
-        if run in FUSING and (not fused or run.__name__ in device.without):
+        if run in FUSING and not fused:
             continue
         draft = run(draft)
         if check:
             verify(draft, run.__name__)
     draft.launches = {i: kernels_of(draft, i, device) for i in draft.order}
+    if fused:
+        group(draft)
 
     def lowered(changed: Draft) -> Plan:
         found = lower(changed, outputs, device, reuse)
@@ -251,9 +244,7 @@ def shared_launches(draft: Draft, steps: list[Step], device: Device) -> None:
     for number, members in enumerate(draft.groups):
         found = sorted(where[i] for i in members)
         together = found == list(range(found[0], found[0] + len(found)))
-        kernels = [steps[k].kernels or () for k in found]
-        native = all(len(own) == 1 and not own[0].attached for own in kernels)
-        native = native and device.has(steps[found[0]].op.shares)
+        native = all(steps[k].batched_by for k in found) and device.has(steps[found[0]].batched_by)
         if len(found) > 1 and together and native:
             for k in found:
                 steps[k].group, steps[k].chained = number, draft.order[k] in draft.chained

@@ -61,6 +61,12 @@ class Step:
     def name(self) -> str:
         return "+".join(k.entry for k in self.kernels) if self.kernels else "its reference"
 
+    @property
+    def batched_by(self) -> str:
+        """The kernel that runs several launches like its one as one; "" if there is none."""
+        kernels = self.kernels or ()
+        return kernels[0].batched_by if len(kernels) == 1 and not kernels[0].attached else ""
+
     def launches(self) -> list[Placed]:
         """Its kernels, as a device's program takes them."""
         places = (
@@ -225,7 +231,7 @@ class Plan:
                 (
                     str(k),
                     step.op.name,
-                    step.name if step.group is None else f"{step.op.shares} {step.group}",
+                    step.name if step.group is None else f"{step.batched_by} {step.group}",
                     str(step.layer or ""),
                     ", ".join(show(o) for o in step.inputs),
                     ", ".join(show(o) for o in step.outputs),
@@ -268,7 +274,7 @@ def launches_of(steps: list[Step]) -> list[Any]:
         Attached("part", int(step.chained), kernel.buffers, kernel.integers, kernel.reals)
         for step, (kernel, _, _) in zip(steps, found, strict=True)
     )
-    kernel = Kernel(steps[0].op.shares, (), attached=parts)
+    kernel = Kernel(steps[0].batched_by, (), attached=parts)
     return [Placed(kernel, [], [places for _, places, _ in found])]
 
 

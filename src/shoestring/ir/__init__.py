@@ -33,10 +33,25 @@ from .node import (
     serial,
     serving,
 )
-from .op import KINDS, MEAN, MIXED, OPS, SUM, Cost, Op, Shape, batch_leads, batch_mixed
+from .op import (
+    ALL,
+    KINDS,
+    MEAN,
+    MIXED,
+    OPS,
+    SUM,
+    Cost,
+    Op,
+    Port,
+    Shape,
+    batch_leads,
+    batch_mixed,
+)
 
 __all__ = [
     "CLOSED",
+    "ALL",
+    "Port",
     "DTYPES",
     "KINDS",
     "KIND_ORDER",

@@ -11,8 +11,9 @@
         obvious
         def gradient(self, F, dy, y, x, w): ...           builds nodes: one per input, None where
         there is none
-        def launch(self, device, inputs, outputs): ...    which kernels to run; None: the reference
-        runs
+        def launch_cpu(self, device, inputs, outputs): ...  which kernels to run on the CPU
+        def launch_card(self, device, inputs, outputs): ... on a card; without either the reference
+                                                            runs, as where they give None
         def cost(self, *shapes): ...                      flops and bytes
 
 Attributes are structure (strides, axes, shapes): hashable, part of a plan's key. A number that may
@@ -22,6 +23,7 @@ change from step to step (a learning rate, an epsilon, a slope) is an *input*, n
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
@@ -44,6 +46,24 @@ class Cost(NamedTuple):
     bytes: float
 
 
+class Port(NamedTuple):
+    """A place in a kernel where a small program may run; compile/region.py says what runs there.
+
+    where   "load": before input `index` is read (ALL: before any is); "store": on result `index`, a
+            stretch at a time; "also": input `index` is added up besides; "end": on all results of a
+            reduction; "inline": nowhere in this kernel, but its result can be computed block by
+            block in another's program
+    layout  of "also": (outer, kept, inner), the input as it is added up over outer and inner
+    """
+
+    where: str
+    index: int = 0
+    layout: tuple[int, int, int] | None = None
+
+
+ALL = -1
+
+
 class Op:
     """One operation: what it means, what it accepts, how it differentiates, how it runs.
 
@@ -60,16 +80,7 @@ class Op:
     inplace            the output may take the memory of an input with the same shape and type
     strided            its kernels promise to read inputs at any strides; without the promise the
                        compiler hands them contiguous ones (for some inputs alone: takes_strides)
-    generated          how its result is computed inside a reader: see compile/generate.py
-    program_shape      method: the sizes over which a program runs that reads its inputs, which may
-                       then be generated as they are read; None: no program
-    prologue           how its first input is computed inside it: see compile/prologue.py
-    finished           how arithmetic on its results runs inside it: see compile/finish.py
-    epilogue           how an elementwise step on its result runs inside it: see compile/epilogue.py
-    byproduct          method: the op that computes its result and the sum of one of its inputs: see
-                       compile/byproduct.py
-    pairs              method: the op that computes its results, then those of another that reads
-                       the same: see compile/pair.py
+    loads_all          its kernel reads nothing but a program
     batch_axis         method, see below
     serves             what passes use it for: "part", "join", "add_up" or "scale"
     within             sizes of the parts of axis 0, the batch, within which alone samples mix
@@ -85,15 +96,7 @@ class Op:
     cheap_to_recompute: ClassVar[bool]
     inplace: ClassVar[bool] = False
     strided: ClassVar[bool] = False
-    generated: ClassVar[Any] = None
-    prologue: Any = None
-    finished: Any = None
-    epilogue: Any = None
-    byproduct: Any = None
-    pairs: Any = None
-    joins: ClassVar[Any] = None  # makes one op of several of its kind: see compile/fuse.py
-    shares: ClassVar[str] = ""  # kernel that runs several launches as one: see compile/group.py
-    summed: ClassVar[Any] = None  # makes one op of sums and what they add up: see compile/fuse.py
+    loads_all: ClassVar[bool] = False
     serves: ClassVar[str] = ""
     mixes: ClassVar[tuple[str, str]] = (
         "each of its results depends on several samples, and is no sum or mean over them",
@@ -106,7 +109,6 @@ class Op:
     shape: Any
     reference: Any
     gradient: Any
-    launch: Any
     cost: Any
     batch_axis: Any
 
@@ -116,7 +118,6 @@ class Op:
         "shape",
         "reference",
         "gradient",
-        "launch",
         "cost",
         "cheap_to_recompute",
         "batch_axis",
@@ -160,8 +161,29 @@ class Op:
         """Whether its kernels promise to read input number k at any strides."""
         return self.strided
 
-    def program_shape(self, y: Any) -> Shape | None:
-        """y: the specs of its outputs."""
+    def launch(self, device: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The kernels for these operands, from the method of the kind of device (launch_cpu,
+        launch_card); None: there are none, and the reference runs."""
+        method = getattr(self, f"launch_{device.kind}", None)
+        return method(device, inputs, outputs) if method else None
+
+    def ports(self, device: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Port, ...]:
+        """Where its kernel on a device can run programs, for inputs and outputs of these specs:
+        ports_cpu, ports_card."""
+        method = getattr(self, f"ports_{device.kind}", None)
+        return method(device, inputs, outputs) if method else ()
+
+    def program(self, dtypes: Sequence[np.dtype]) -> Any:
+        """How an elementwise op is computed by instructions; None: it has no program."""
+        return None
+
+    def sums(self, device: Any, x: Any) -> tuple[int, int, int] | None:
+        """(outer, kept, inner) if it adds up x, seen as an array of these sizes, over outer and
+        inner, and a kernel of the device can do several such sums at once."""
+        return None
+
+    def merge(self, others: Sequence[Op]) -> Op | None:
+        """The op that computes its results, then those of others, which read the same."""
         return None
 
     def terms(self, *shapes: Shape) -> int:

@@ -304,10 +304,6 @@ def mean(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False
     """y[k] = 1/n sum_r x[k, r], n the number of r; a float always, NaN where n = 0."""
 def min(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False) -> Node:
     """y[k] = min_r x[k, r]; NaN wins."""
-def norm(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False) -> Node:
-    """y[k] = sqrt(sum_r x[k, r]^2); its gradient at 0 is 0."""
-def prod(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False) -> Node:
-    """y[k] = product over r of x[k, r]."""
 def sum(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False) -> Node:
     """y[k] = sum_r x[k, r]; integers and bool add up as int64."""
 def sum_to(x: Node, *, to: tuple[int, ...] = ()) -> Node:
@@ -320,6 +316,13 @@ def var(
     correction: float = 1,
 ) -> Node:
     """y[k] = 1/(n - correction) sum_r (x[k, r] - m[k])^2, m the mean; NaN where that is 0/0."""
+
+
+# ---- reduce_products ----
+def norm(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False) -> Node:
+    """y[k] = sqrt(sum_r x[k, r]^2); its gradient at 0 is 0."""
+def prod(x: Node, *, axes: tuple[int, ...] | None = None, keepdims: bool = False) -> Node:
+    """y[k] = product over r of x[k, r]."""
 
 
 # ---- shape ----

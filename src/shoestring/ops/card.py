@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand, row_major
 from ..backends.device import Device
 from ..backends.source import define
+from ..ir import Port
 from .elementwise_program import OPERATIONS, TYPES, Instruction, collapse
 
 C_TYPES = {"f32": "float", "i64": "int64", "i32": "int", "u8": "uchar"}
@@ -92,6 +94,126 @@ def index_type(size: int, inputs: Sequence[Operand]) -> str:
     """int, unless something counts beyond it: an element of the result, or of what is read."""
     reach = [sum((n - 1) * abs(s) for n, s in zip(x.shape, x.strides, strict=True)) for x in inputs]
     return "int64" if max([2 * size, *reach]) > MOST_INDEX else "int"
+
+
+# ---- programs at ports of a kernel -------------------------------------------------------------
+# A kernel's file names what may run inside it, and its launch says what these words are without a
+# program (`plain_load`, `plain_store`); `attach_card` puts a program in their place:
+#
+#     PROGRAMS              a line before the kernel: functions that the programs are
+#     LOAD_READS            parameters that are read for an input (in place of READ(float, x))
+#     LOAD(i, f)            f[0], f[1], ... = the values at element i of the loaded inputs
+#     STORE(i, v)           element i of the result, from its raw value v
+#     END(k, f)             all of a reduction's results at k, from the raw values f[0], f[1], ...
+#     MORE                  further parameters, at the end of the list, each with a comma before it
+#     BEGIN                 AT(name); of every parameter
+
+
+def plain_load(dtype: np.dtype, name: str = "x") -> dict[str, Any]:
+    """An input that is read from memory."""
+    return {
+        "LOAD_READS": f"READ({c_type(dtype)}, {name})",
+        "LOAD(i, f)": f"(f)[0] = {name}[i];",
+        "BEGIN": f"AT({name});",
+    }
+
+
+def strided_load(x: Operand, name: str = "x") -> dict[str, Any]:
+    """An input that is read from memory at its strides, where it is wanted row by row."""
+    sizes, (steps,) = collapse(x.shape, [x])
+    whole, words = list(row_major(sizes)), plain_load(x.dtype, name)
+    if list(steps) == whole:
+        return words
+    body = " ".join([*positions(sizes), f"f[0] = {name}[{place(steps, whole)}];"])
+    parameters = f"const INDEX i, float *f, const GLOBAL {c_type(x.dtype)} *{name}"
+    words["PROGRAMS"] = f"DEVICE void load_strided({parameters}) {{ {body} }}"
+    words["LOAD(i, f)"] = f"load_strided((i), (f), {name});"
+    return words
+
+
+def plain_store(name: str = "y") -> dict[str, Any]:
+    """A result that is written as it is."""
+    return {"STORE(i, v)": f"{name}[i] = (v);", "BEGIN": f"AT({name});"}
+
+
+def merged_defines(*parts: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Several sets of words as one: BEGIN and MORE add up, and exist in any case."""
+    found: dict[str, Any] = {"PROGRAMS": "", "MORE": "", "BEGIN": ""}
+    for part in parts:
+        for name, value in part.items():
+            adds_up = name in ("PROGRAMS", "MORE", "BEGIN")
+            found[name] = f"{found[name]} {value}".strip() if adds_up else value
+    return tuple(found.items())
+
+
+def attach_card(
+    kernel: Kernel,
+    port: Port,
+    found: Any,
+    inputs: Sequence[tuple[Operand, int]],
+    outputs: Sequence[tuple[int, Operand, int]],
+    raw: Sequence[int],
+) -> Kernel | None:
+    """The kernel with a program (ops/part.py) at a port. raw: names of values that the kernel
+    itself has computed."""
+    space = outputs[0][1].shape
+    names = [f"{port.where}{k}" for k in range(len(inputs))]
+    sizes, strides = collapse(space, [x for x, _ in inputs])
+    whole = list(row_major(sizes))
+    loads, reads, begin, buffers = [], [], [], []
+    for (x, buffer), name, steps, value in zip(inputs, names, strides, found.inputs, strict=True):
+        if value in raw:
+            loads.append((c_type(x.dtype), f"f[{list(raw).index(value)}]"))
+            continue
+        loads.append((c_type(x.dtype), f"{name}[{place(steps, whole)}]"))
+        reads.append((c_type(x.dtype), name))
+        begin.append(f"AT({name});")
+        buffers.append(buffer)
+    lines, numbers = statements(found.instructions, found.constants, loads)
+    if any(list(steps) != whole for steps in strides):
+        lines = positions(sizes) + lines
+    results = [numbers[found.number[v]] for v, _, _ in outputs]
+    types = [f"const GLOBAL {kind} *{name}" for kind, name in reads]
+    given = "".join(f", {name}" for _, name in reads)
+    where = port.where
+    words = dict(kernel.defines)
+    if where == "end":
+        written = [(c_type(x.dtype), f"z{k}", b) for k, (_, x, b) in enumerate(outputs)]
+        types += [f"GLOBAL {kind} *{name}" for kind, name, _ in written]
+        given += "".join(f", {name}" for _, name, _ in written)
+        begin += [f"AT({name});" for _, name, _ in written]
+        lines += [f"{name}[i] = {r};" for (_, name, _), r in zip(written, results, strict=True)]
+    else:
+        lines += [f"f[{k}] = {r};" for k, r in enumerate(results)]
+        written = []
+    function = (
+        f"DEVICE void {where}_program(const INDEX i, float *f{''.join(', ' + t for t in types)}) "
+        f"{{ {' '.join(lines)} }}"
+    )
+    more = [f"READ({kind}, {name})" for kind, name in reads]
+    if where == "load":
+        if not more:
+            return None
+        at = kernel.buffers.index(-1)
+        own = [b for b in kernel.buffers if b != -1]
+        words["LOAD_READS"] = ", ".join(more)
+        words["LOAD(i, f)"] = f"load_program((i), (f){given});"
+        words["BEGIN"] = f"{words['BEGIN'].replace('AT(x);', '')} {' '.join(begin)}".strip()
+        all_buffers = (*own[:at], *buffers, *own[at:])
+    else:
+        more += [f"WRITE({kind}, {name})" for kind, name, _ in written]
+        words["MORE"] = f"{words['MORE']} {''.join(', ' + m for m in more)}".strip()
+        words["BEGIN"] = f"{words['BEGIN']} {' '.join(begin)}".strip()
+        if where == "end":
+            words["END(k, f)"] = f"end_program((k), (f){given});"
+        else:
+            target = words["STORE(i, v)"].partition("[")[0]
+            words["STORE(i, v)"] = (
+                f"{{ float f[1]; f[0] = (v); store_program((i), f{given}); {target}[i] = f[0]; }}"
+            )
+        all_buffers = (*kernel.buffers, *buffers, *[b for _, _, b in written])
+    words["PROGRAMS"] = f"{words['PROGRAMS']} {function}".strip()
+    return kernel._replace(defines=tuple(words.items()), buffers=all_buffers)
 
 
 def card_elementwise(

@@ -18,9 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MIXED, SUM, Case, Cost, Op, Shape, promote_float
-from .byproduct import Byproduct
-from .epilogue import Epilogue
+from ..ir import MIXED, SUM, Case, Cost, Op, Port, Shape, promote_float
 from .layout import kept_block
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
@@ -90,7 +88,7 @@ class Conv(Op):
     ):
         """One kernel; integers N C H W K R S P Q, stride, top and left padding, images at a time,
         `more`. first, spaces: floats of workspaces; image: of the copy of one image."""
-        if device.kind != "cpu" or any(o.dtype != np.float32 for o in [*inputs, *outputs]):
+        if any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
         sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
         images = together(x[0], image)
@@ -191,7 +189,7 @@ class Conv2D(Conv):
             dy, x, w_shape=w.shape, **a
         )
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         x, w, y = inputs[0].shape, inputs[1].shape, outputs[0].shape
         return self.run(
             "conv2d",
@@ -205,8 +203,9 @@ class Conv2D(Conv):
             self.unfolded(x, w, y),
         )
 
-    def epilogue(self, inputs, chain, at):
-        return Epilogue.of(self, inputs, chain, at)
+    def ports_cpu(self, device, inputs, outputs):
+        fits = all(s.dtype == np.float32 for s in inputs)
+        return (Port("store"),) if fits else ()
 
     def cost(self, x, w):
         return self.work(x, w, self.sizes(x, w))
@@ -262,7 +261,7 @@ class Conv2DInputGrad(Conv):
         a = dict(stride=self.stride, padding=self.padding)
         return F.conv2d(g, w, **a), F.conv2d_weight_grad(dy, g, w_shape=w.shape, **a)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         x, w, y = outputs[0].shape, inputs[1].shape, inputs[0].shape
         spread = y[1] * (x[2] + w[2] - 1) * (x[3] + w[3] - 1)
         return self.run(
@@ -277,8 +276,9 @@ class Conv2DInputGrad(Conv):
             spread,
         )
 
-    def epilogue(self, inputs, chain, at):
-        return Epilogue.of(self, inputs, chain, at)
+    def ports_cpu(self, device, inputs, outputs):
+        fits = all(s.dtype == np.float32 for s in inputs)
+        return (Port("store"),) if fits else ()
 
     def cost(self, dy, w):
         return self.work(self.x_shape, w, dy)
@@ -329,7 +329,7 @@ class Conv2DWeightGrad(Conv):
         a = dict(stride=self.stride, padding=self.padding)
         return F.conv2d(x, g, **a), F.conv2d_input_grad(dy, g, x_shape=x.shape, **a)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         x, w, y = inputs[1].shape, outputs[0].shape, inputs[0].shape
         taps = math.prod(w[1:])
         K = -(-w[0] // 32) * 32 if w[0] > 16 else 16  # whole panels of channels
@@ -351,10 +351,10 @@ class Conv2DWeightGrad(Conv):
             more=(splits, splits * K * rows),
         )
 
-    def byproduct(self, at, end, inputs):
-        """dy summed over all that belongs to a channel."""
-        layout = kept_block(inputs[0].shape, (0, 2, 3)) if at == 0 else None
-        return Byproduct.of(self, inputs, at, end, layout)
+    def ports_cpu(self, device, inputs, outputs):
+        """also: dy summed over all that belongs to a channel."""
+        fits = all(s.dtype == np.float32 for s in inputs)
+        return (Port("also", 0, kept_block(inputs[0].shape, (0, 2, 3))),) if fits else ()
 
     def cost(self, dy, x):
         return self.work(x, self.w_shape, dy)

@@ -15,50 +15,58 @@ costs little beside what made it necessary.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand, row_major
-from ..backends.device import Device
 from ..ir import MIXED, Case, Cost, Op, Shape, leaf, promote
 from .copy_card import TYPES as ITEM_TYPES
 from .copy_card import copy_card, zero_card
 from .layout import Index, as_slices, check_index, copy_kernel, extent, resized, slice_strides
 
 
-def launch_copies(
-    device: Device,
-    output: Operand,
-    parts: list[tuple[int, Operand, Shape, int]],
-    place: int,
-    clear: bool = False,
-) -> Launch | None:
-    """One copy per part: (input number, operand, strides in the output, offset there).
+class Move(NamedTuple):
+    """Input number `source`, to offset + sum_k i_k strides_k of the output."""
 
-    place: the output's number among the buffers; clear: zeros first.
-    """
-    if any(operand.dtype != output.dtype for _, operand, _, _ in parts):
-        return None
-    if device.kind == "card" and output.dtype.itemsize in ITEM_TYPES:
-        moves = [
-            copy_card(operand, strides, offset, output, (k, place), device)
-            for k, operand, strides, offset in parts
-        ]
-        return Launch((*([zero_card(output, place, device)] if clear else []), *moves))
-    kernels = [
-        copy_kernel(operand, strides, offset, (k, place)) for k, operand, strides, offset in parts
-    ]
-    if device.kind != "cpu" or None in kernels:
-        return None
-    zero = [Kernel("zero", (place,), (output.size * output.dtype.itemsize,))] if clear else []
-    return Launch((*zero, *[k for k in kernels if k is not None]))
+    source: int
+    strides: Shape
+    offset: int
 
 
 class CopyOp(Op):
     """Moves elements: reads any strides, costs what reading and writing cost."""
 
     kind, cheap_to_recompute, strided = "kernel", True, True
+    clears = False  # whether the output is zeroed first
+
+    def moves(self, inputs: Sequence[Operand], y: Shape) -> list[Move]:
+        """One per input that is copied."""
+        raise NotImplementedError
+
+    def launch_cpu(self, device, inputs, outputs):
+        (y,), place = outputs, len(inputs)
+        kernels = [
+            copy_kernel(inputs[k], strides, offset, (k, place))
+            for k, strides, offset in self.moves(inputs, y.shape)
+        ]
+        if None in kernels or any(x.dtype != y.dtype for x in inputs):
+            return None
+        zero = [Kernel("zero", (place,), (y.size * y.dtype.itemsize,))] if self.clears else []
+        return Launch((*zero, *[k for k in kernels if k is not None]))
+
+    def launch_card(self, device, inputs, outputs):
+        (y,), place = outputs, len(inputs)
+        if y.dtype.itemsize not in ITEM_TYPES or any(x.dtype != y.dtype for x in inputs):
+            return None
+        zero = [zero_card(y, place, device)] if self.clears else []
+        moves = [
+            copy_card(inputs[k], strides, offset, y, (k, place), device)
+            for k, strides, offset in self.moves(inputs, y.shape)
+        ]
+        return Launch((*zero, *moves))
 
     def cost(self, *shapes):
         return Cost(0, 8 * float(math.prod(self.shape(*shapes))))
@@ -90,9 +98,8 @@ class Copy(CopyOp):
         """y = x, so dx = dy."""
         return (dy,)
 
-    def launch(self, device, inputs, outputs):
-        (x,) = inputs
-        return launch_copies(device, outputs[0], [(0, x, row_major(x.shape), 0)], 1)
+    def moves(self, inputs, y):
+        return [Move(0, row_major(inputs[0].shape), 0)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,19 +163,19 @@ class Concat(CopyOp):
             start += x.shape[self.axis]
         return tuple(found)
 
-    def launch(self, device, inputs, outputs):
-        strides, start, parts = row_major(outputs[0].shape), 0, []
+    def moves(self, inputs, y):
+        strides, start, found = row_major(y), 0, []
         for k, x in enumerate(inputs):
-            parts.append((k, x, strides, start * strides[self.axis]))
+            found.append(Move(k, strides, start * strides[self.axis]))
             start += x.shape[self.axis]
-        return launch_copies(device, outputs[0], parts, len(inputs))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class Pad(CopyOp):
     """y[before + i] = x[i], 0 elsewhere; widths = (before, after) per axis."""
 
-    name = "pad"
+    name, clears = "pad", True
     widths: tuple[tuple[int, int], ...] = ()
     cases = (
         Case([(2, 3)], dict(widths=((1, 0), (2, 1)))),
@@ -203,17 +210,17 @@ class Pad(CopyOp):
             ),
         )
 
-    def launch(self, device, inputs, outputs):
-        strides = row_major(outputs[0].shape)
+    def moves(self, inputs, y):
+        strides = row_major(y)
         offset = sum(a * s for (a, _), s in zip(self.widths, strides, strict=True))
-        return launch_copies(device, outputs[0], [(0, inputs[0], strides, offset)], 1, clear=True)
+        return [Move(0, strides, offset)]
 
 
 @dataclass(frozen=True, eq=False)
 class Unslice(CopyOp):
     """y[index] = x, 0 elsewhere; y has the sizes `to`. The mirror of slice."""
 
-    name = "unslice"
+    name, clears = "unslice", True
     index: Index = ()
     to: Shape = ()
     cases = (
@@ -256,9 +263,8 @@ class Unslice(CopyOp):
         """Each element of x stands in y once, at the slice: dx = dy[index]."""
         return (F.slice(dy, index=self.index),)
 
-    def launch(self, device, inputs, outputs):
-        strides, offset = slice_strides(self.index, row_major(self.to))
-        return launch_copies(device, outputs[0], [(0, inputs[0], strides, offset)], 1, clear=True)
+    def moves(self, inputs, y):
+        return [Move(0, *slice_strides(self.index, row_major(self.to)))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,12 +322,9 @@ class UpdateSlice(CopyOp):
         nothing = F.expand(leaf(np.zeros((), dy.dtype), device=dy.device), to=v.shape)
         return F.update_slice(dy, nothing, index=self.index), F.slice(dy, index=self.index)
 
-    def launch(self, device, inputs, outputs):
-        x, v = inputs
-        whole = row_major(x.shape)
-        strides, offset = slice_strides(self.index, whole)
-        parts = [(0, x, whole, 0), (1, v, strides, offset)]
-        return launch_copies(device, outputs[0], parts, 2)
+    def moves(self, inputs, y):
+        whole = row_major(y)
+        return [Move(0, whole, 0), Move(1, *slice_strides(self.index, whole))]
 
 
 def describe(shape: Shape, free: int) -> str:

@@ -247,7 +247,7 @@ class Accumulate(Elementwise):
     """y = a + b, in a kernel of its own: joined to the sums before and after it, it would keep all
     that they add up in memory until the last one is there."""
 
-    name, conditions, joins, serves = "accumulate", (False, False), None, "add_up"
+    name, conditions, serves = "accumulate", (False, False), "add_up"
     cases = (Case([(3, 5), (3, 5)]), Case([(), ()]), Case([(4,), (4,)], {}, "labels 9", "int64"))
 
     def shape(self, a, b):

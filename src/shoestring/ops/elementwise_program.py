@@ -106,7 +106,8 @@ def encode(instructions: Sequence[Instruction], inputs: Sequence[Operand | Gener
     reals = tuple(float(c) for c in constants)
     inline = tuple(Attached("inline", k, (), x.numbers, entry=x.generator)
                    for k, x in enumerate(inputs) if isinstance(x, Generated))
-    return Kernel("elementwise", buffers, tuple(numbers), reals, attached=inline)
+    return Kernel("elementwise", buffers, tuple(numbers), reals, attached=inline,
+                  batched_by="elementwise_group")
 
 
 def assign_slots(instructions: Sequence[Instruction], direct: Sequence[bool], constants: int,

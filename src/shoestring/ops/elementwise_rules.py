@@ -54,7 +54,6 @@ class Elementwise(Op):
     weight: work per element in additions; meaning: the function in NumPy."""
 
     kind, cheap_to_recompute, strided, inplace = "expr", True, True, True
-    shares = "elementwise_group"
     rule: ClassVar[str] = NUMBER
     conditions: ClassVar[tuple[bool, ...]] = ()
     weight: ClassVar[float] = 1.0
@@ -110,9 +109,6 @@ class Elementwise(Op):
             y = self.meaning(*[np.asarray(x, want) for x, want in zip(xs, wanted, strict=True)])
         return np.asarray(y).astype(self.dtype(*dtypes), copy=False)
 
-    def program_shape(self, y):
-        return y.shape
-
     def program(self, dtypes):
         """(instructions, constants) that compute it from inputs of these types; None: no kernel.
 
@@ -126,9 +122,18 @@ class Elementwise(Op):
         instructions.append(Instruction(f"{self.name}_{TYPES[common]}", tuple(values)))
         return instructions, ()
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         found = self.program([x.dtype for x in inputs])
-        return None if found is None else launched(device, *found, inputs, outputs, self.weight)
+        if found is None:
+            return None
+        instructions, constants = found
+        last = len(inputs) + len(constants) + len(instructions) - 1
+        kernel = encode(instructions, inputs, [(last, outputs[0])], constants, self.weight)
+        return None if kernel is None else Launch((kernel,))
+
+    def launch_card(self, device, inputs, outputs):
+        found = self.program([x.dtype for x in inputs])
+        return found and card_elementwise(found[0], inputs, outputs[0], found[1], device)
 
     def cost(self, *shapes):
         size = math.prod(np.broadcast_shapes(*shapes))
@@ -150,17 +155,6 @@ def casts(dtypes, wanted, constants=0):
             k = len(dtypes) + constants + len(instructions) - 1
         values.append(k)
     return instructions, values
-
-
-def launched(device, instructions, constants, inputs, outputs, weight=1.0):
-    """The launch of a program whose last instruction gives the only output."""
-    if device.kind == "card":
-        return card_elementwise(instructions, inputs, outputs[0], constants, device)
-    if device.kind != "cpu":
-        return None
-    last = len(inputs) + len(constants) + len(instructions) - 1
-    kernel = encode(instructions, inputs, [(last, outputs[0])], constants, weight)
-    return None if kernel is None else Launch((kernel,))
 
 
 def row(name: str, parameters: str, formula: str, meaning: Callable, c: str, derivation: str = "",

@@ -159,8 +159,7 @@ def reduction(
     kept = merged([(shape[k], strides[k], place[k]) for k in order if k in place]) or [(1, 0, 0)]
     reduced = merged([(shape[k], strides[k]) for k in order if k not in place]) or [(1, 0)]
     if (
-        device.kind != "cpu"
-        or x.dtype.name not in REDUCE_TYPES
+        x.dtype.name not in REDUCE_TYPES
         or dtype.name == "float64"
         or max(len(kept), len(reduced)) > MAX_AXES
     ):

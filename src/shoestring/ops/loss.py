@@ -56,9 +56,9 @@ class AlongAxis(Op):
     def terms(self, x):
         return x[self.axis]
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         (x,) = inputs
-        if device.kind != "cpu" or x.dtype != np.float32:
+        if x.dtype != np.float32:
             return None
         return Launch((Kernel(self.name, (0, 1), rows(x.shape, self.axis)),))
 
@@ -181,10 +181,8 @@ class OverClasses(Op):
         return (*rows(logits.shape, 1), labels.dtype.itemsize, self.ignore_index)
 
     def native(self, device, operands) -> bool:
-        return (
-            device.kind == "cpu"
-            and operands[-3].dtype.name in ("int64", "int32", "uint8")
-            and all(o.dtype == np.float32 for o in (*operands[:-3], *operands[-2:]))
+        return operands[-3].dtype.name in ("int64", "int32", "uint8") and all(
+            o.dtype == np.float32 for o in (*operands[:-3], *operands[-2:])
         )
 
 
@@ -249,11 +247,12 @@ class CrossEntropy(OverClasses):
         )
         return dx, None, None, None
 
-    def pairs(self, other):
+    def merge(self, others):
+        (other,) = others
         same = isinstance(other, CrossEntropyGrad) and other.ignore_index == self.ignore_index
         return CrossEntropyBoth(self.ignore_index) if same else None
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         if not self.native(device, inputs):
             return None
         return Launch((Kernel("cross_entropy", (0, 1, 2, 3, 4), self.numbers(*inputs[:2])),))
@@ -363,7 +362,7 @@ class CrossEntropyGrad(WithGradient):
         mean = F.mul(F.mean(weight, axes=(0,), keepdims=False), smoothing)
         return F.add(F.mul(chosen, F.sub(ones(F, smoothing), smoothing)), F.mul(kept, mean))
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         return self.launched(device, inputs, "cross_entropy_grad", 6)
 
     def cost(self, dloss, logits, *others):
@@ -393,7 +392,7 @@ class CrossEntropyBoth(WithGradient):
         losses = self.losses(logits, labels, weight, smoothing)
         return losses, self.slopes(dloss, logits, labels, weight, smoothing)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         return self.launched(device, inputs, "cross_entropy_both", 7)
 
     def cost(self, dloss, logits, *others):

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MIXED, SUM, Case, Cost, Op, promote
-from .byproduct import Byproduct
-from .epilogue import Epilogue
+from ..ir import MIXED, SUM, Case, Cost, Op, Port, promote
 from .layout import kept_block
 
 MAX_BATCH_AXES = 6
+MOST_AXES = MAX_BATCH_AXES + 2
 MAX_SLOTS = 8  # products computed side by side, each in its own workspace
 SMALL = 1 << 18  # products of fewer multiplications are not worth several threads
 
@@ -115,14 +114,10 @@ class MatMul(Op):
         )
         return da, db
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         a, b, (y,) = *inputs, outputs
         lead = y.shape[:-2]
-        if (
-            device.kind != "cpu"
-            or any(o.dtype != np.float32 for o in (a, b, y))
-            or len(lead) > MAX_BATCH_AXES
-        ):
+        if any(o.dtype != np.float32 for o in (a, b, y)) or len(lead) > MAX_BATCH_AXES:
             return None
         (M, N), K = y.shape[-2:], self.terms(a.shape, b.shape)
         rows_a = (a.strides[-1], a.strides[-2]) if self.transpose_a else a.strides[-2:]
@@ -136,15 +131,14 @@ class MatMul(Op):
         kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b))
         return Launch((kernel,), (4 * slots * room,))
 
-    def epilogue(self, inputs, chain, at):
-        return Epilogue.of(self, inputs, chain, at)
-
-    def byproduct(self, at, end, inputs):
-        """A summed over its columns, or B over its rows: what the product multiplies away."""
-        x = inputs[at].shape
-        over = (0,) if (self.transpose_a, not self.transpose_b)[at] else (1,)
-        one = all(len(spec.shape) == 2 for spec in inputs)
-        return Byproduct.of(self, inputs, at, end, kept_block(x, over) if one else None)
+    def ports_cpu(self, device, inputs, outputs):
+        """also: A summed over its columns, or B over its rows: what the product multiplies away."""
+        most = max(len(s.shape) for s in inputs)
+        if most > MOST_AXES or any(s.dtype != np.float32 for s in inputs):
+            return ()
+        over = ((0,) if self.transpose_a else (1,), (1,) if self.transpose_b else (0,))
+        also = [Port("also", k, kept_block(inputs[k].shape, over[k])) for k in (0, 1)]
+        return (Port("store"), *(also if most == 2 else ()))
 
     def cost(self, a, b):
         y = self.shape(a, b)

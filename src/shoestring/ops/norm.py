@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch, Operand
-from ..ir import MIXED, Case, Cost, Op, leaf, promote_float
-from .finish import Finished
+from ..ir import MIXED, Case, Cost, Op, Port, leaf, promote_float
 from .layout import copy_kernel, reduction, row_major
 
 
@@ -96,10 +95,8 @@ class Moments(Op):
         dx = parts[0] if len(parts) == 1 else F.add(parts[0], parts[1])
         return (dx if dx.shape == x.shape else F.expand(dx, to=x.shape),)
 
-    def finished(self, inputs, made, chain, targets):
-        if self.layout(inputs[0].shape) is None:
-            return None
-        return Finished(self, len(inputs), made, chain, targets)
+    def ports_cpu(self, device, inputs, outputs):
+        return (Port("end"),) if self.layout(inputs[0].shape) else ()
 
     def layout(self, x) -> tuple[int, int, int] | None:
         """x as [outer, kept, inner], reduced over outer and inner; None if its axes do not lie
@@ -117,10 +114,10 @@ class Moments(Op):
             return self.count(x), math.prod(x[last + 1 :]), 1
         return None
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         (x,) = inputs
         layout = self.layout(x.shape)
-        if device.kind != "cpu" or x.dtype != np.float32 or layout is None:
+        if x.dtype != np.float32 or layout is None:
             return None
         return Launch((Kernel("moments", (0, 1, 2), layout),))
 
@@ -173,7 +170,7 @@ class SumByPart(Op):
         """dy[n]/dx[m] = 1 where n and m are in one part: dx[m] is the sum of dy over m's part."""
         return (F.sum_by_part(dy, within=self.within),)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         """Of one part: the sum goes to a workspace, and from there to every sample."""
         (x,), (y,) = inputs, outputs
         if len(self.within) > 1 or x.dtype != np.float32:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import Case, Cost, Op, Shape, Spec, batch_leads, promote_float
-from .prologue import Prologue
+from ..backends.device import Device
+from ..ir import Case, Cost, Op, Port, Shape, Spec, batch_leads, promote_float
 
 Pair = tuple[int, int]
 BAND = 16_384  # elements of x that a kernel computes in scratch at a time
@@ -97,11 +97,11 @@ class Pool(Op):
             found *= stop - start if count_include_pad else min(stop, n) - max(start, 0)
         return found
 
-    def computed(self, maker: Op, count: int, x: Spec) -> Prologue | None:
-        """The op with rows of x computed as windows need them; where windows of two tasks share
-        rows, both compute them."""
-        fits = x.dtype == np.float32 and self.kernel[0] * x.shape[3] <= BAND
-        return Prologue(maker, self, count, x) if fits else None
+    def loads(self, device: Device, x: Spec) -> tuple[Port, ...]:
+        """The port where rows of x are computed as windows need them; where windows of two tasks
+        share rows, both compute them."""
+        fits = x.dtype == np.float32
+        return (Port("load"),) if fits and self.kernel[0] * x.shape[3] <= BAND else ()
 
     def numbers(self, x: Shape, y: Shape) -> tuple[int, ...]:
         """For kernels: planes, H, W, P, Q, kernel, stride, padding."""
@@ -117,7 +117,7 @@ class AvgPool(Pool):
         return promote_float(x)
 
     def run(self, entry: str, device, inputs, x: Shape, y: Shape):
-        if device.kind != "cpu" or inputs[0].dtype != np.float32:
+        if inputs[0].dtype != np.float32:
             return None
         numbers = (*self.numbers(x, y), int(self.count_include_pad))
         return Launch((Kernel(entry, (0, 1), numbers),))
@@ -161,11 +161,11 @@ class AvgPool2D(AvgPool):
         """Every element of a window has the weight 1 / count in its mean."""
         return (F.avg_pool2d_grad(dy, x_shape=x.shape, **self.attributes()),)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         return self.run("avg_pool2d", device, inputs, inputs[0].shape, outputs[0].shape)
 
-    def prologue(self, maker, count, x):
-        return self.computed(maker, count, x)
+    def ports_cpu(self, device, inputs, outputs):
+        return self.loads(device, inputs[0])
 
     def cost(self, x):
         y = math.prod(self.sizes(x))
@@ -219,7 +219,7 @@ class AvgPool2DGrad(AvgPool):
         attributes = {k: v for k, v in self.attributes().items() if k != "x_shape"}
         return (F.avg_pool2d(g, **attributes),)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         return self.run("avg_pool2d_grad", device, inputs, self.x_shape, inputs[0].shape)
 
     def cost(self, dy):

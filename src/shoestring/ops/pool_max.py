@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import Case, Cost, Shape, int32, int64, uint8
-from .generated import ReadsGenerated
+from ..ir import Case, Cost, Port, Shape, int32, int64, uint8
 from .pool import Pair, Pool
 
 
@@ -52,7 +51,7 @@ class MaxPool(Pool):
         return h, w, (h >= 0) & (h < H) & (w >= 0) & (w < W)
 
     def run(self, entry: str, device, floats, position, x: Shape, y: Shape):
-        if device.kind != "cpu" or any(a.dtype != np.float32 for a in floats):
+        if any(a.dtype != np.float32 for a in floats):
             return None
         numbers = (*self.numbers(x, y), position.dtype.itemsize)
         return Launch((Kernel(entry, tuple(range(len(floats) + 1)), numbers),))
@@ -104,12 +103,12 @@ class MaxPool2D(MaxPool):
             return (None,)
         return (F.max_pool2d_grad(dy[0], y[1], x_shape=x.shape, **self.geometry()),)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         y, position = outputs
         return self.run("max_pool2d", device, (*inputs, y), position, inputs[0].shape, y.shape)
 
-    def prologue(self, maker, count, x):
-        return self.computed(maker, count, x)
+    def ports_cpu(self, device, inputs, outputs):
+        return self.loads(device, inputs[0])
 
     def cost(self, x):
         y = math.prod(self.sizes(x))
@@ -138,7 +137,7 @@ class MaxPool2DGrad(Positions):
     """dx[n,c,h,w] = sum of dy[n,c,p,q] over all windows p, q whose place position[n,c,p,q] is h, w;
     the order of the sum is that of p, then q"""
 
-    name, generated = "max_pool2d_grad", ReadsGenerated
+    name = "max_pool2d_grad"
     x_shape: Shape = ()
     kernel: Pair = (2, 2)
     stride: Pair = (2, 2)
@@ -180,11 +179,14 @@ class MaxPool2DGrad(Positions):
         np.add.at(dx, (np.arange(N * C)[:, None], place), np.where(inside, dy, 0).reshape(rows))
         return dx.reshape(self.x_shape)
 
+    def ports_cpu(self, device, inputs, outputs):
+        return (Port("inline"),) if outputs[0].dtype == np.float32 else ()
+
     def gradient(self, F, g, dx, dy, position):
         """dx is dy moved to places: dy gets g from those places."""
         return F.max_pool2d_gather(g, position, **self.geometry()), None
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         dy, position = inputs
         floats = (dy, *outputs)
         return self.run("max_pool2d_grad", device, floats, position, self.x_shape, dy.shape)
@@ -234,7 +236,7 @@ class MaxPool2DGather(Positions):
         """y reads g at places: dg gets dy at those places."""
         return F.max_pool2d_grad(dy, position, x_shape=g.shape, **self.geometry()), None
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         g, position = inputs
         floats = (g, *outputs)
         return self.run("max_pool2d_gather", device, floats, position, g.shape, position.shape)
@@ -270,9 +272,7 @@ class MaxPool2DPlaces(MaxPool):
         h, w, _ = self.places(position, 0, 0)
         return h * self.width + w
 
-    def launch(self, device, inputs, outputs):
-        if device.kind != "cpu":
-            return None
+    def launch_cpu(self, device, inputs, outputs):
         (position,), shape = inputs, inputs[0].shape
         numbers = (*self.numbers((*shape[:2], 0, self.width), shape), position.dtype.itemsize)
         return Launch((Kernel("max_pool2d_places", (0, 1), numbers),))

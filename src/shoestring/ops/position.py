@@ -54,7 +54,7 @@ class PositionOp(Op):
             return None if batch is None else MIXED
         return MIXED if batch == axis else batch - (batch > axis and not self.keepdims)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         (x,) = inputs
         return reduction(
             device, self.name, x, resolve(self, (self.axis,), len(x.shape)), int64, cut=False

@@ -110,9 +110,9 @@ class RandomOp(Op):
     def for_part(self, axis, first, count):
         return dict(to=(count, *self.to[1:]), first=self.first + first * math.prod(self.to[1:]))
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         numbers = (outputs[0].size, self.first)
-        return Launch((Kernel(self.name, (0, 1), numbers),)) if device.kind == "cpu" else None
+        return Launch((Kernel(self.name, (0, 1), numbers),))
 
     def cost(self, *shapes):
         return Cost(30.0 * math.prod(self.to), 4.0 * math.prod(self.to))
@@ -203,9 +203,9 @@ class Bernoulli(RandomOp):
         drawn = uniforms(key, math.prod(self.to), self.first).reshape(self.to)
         return (drawn < p).astype(np.float32)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         _, p = inputs
-        if device.kind != "cpu" or p.dtype != np.float32 or p.size not in (1, outputs[0].size):
+        if p.dtype != np.float32 or p.size not in (1, outputs[0].size):
             return None
         numbers = (outputs[0].size, self.first, int(p.size > 1))
         return Launch((Kernel("bernoulli", (0, 1, 2), numbers),))

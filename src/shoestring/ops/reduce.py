@@ -1,4 +1,4 @@
-"""Reductions over axes: sum, mean, variance, norm, product, largest, smallest.
+"""Reductions over axes: sum, mean, variance, largest, smallest (reduce_products.py: product, norm).
 
     y[k] = combine over r of x[k, r]          r: the places along `axes`, k: the other axes
 
@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from ..backends import Kernel, Launch
-from ..ir import MEAN, MIXED, SUM, Case, Cost, Node, Op, Shape, float32, int64
-from .layout import constant, halves, kept_block, reduction, resized, resolve
-from .prologue import Prologue
-from .reduce_program import Sums
+from ..ir import MEAN, MIXED, SUM, Case, Cost, Node, Op, Port, Shape, float32, int64
+from .card import strided_load
+from .layout import constant, kept_block, reduction, resized, resolve
+from .reduce_card import sums_card
+from .reduce_sums import MOST_SUMS, Sums
 
 ROW = 64  # the shortest row for which a sum computes what it adds up
 DIVIDE = 1  # `end` of the sum kernel: divide by the divisor
@@ -44,11 +45,11 @@ class ReduceOp(Op):
 
     linear      the reduction of a sum is the sum of the reductions
     over_batch  what a reduction over the samples is to them: SUM, MEAN or MIXED
-    entry       the kernel
+    entry       the kernel;  divides: by `divisor`
     """
 
     kind, cheap_to_recompute, strided = "reduce", False, True
-    entry, linear, over_batch = "", False, MIXED
+    entry, linear, over_batch, divides = "", False, MIXED, False
 
     def over(self, x: Shape) -> tuple[int, ...]:
         """The reduced axes of x, sorted."""
@@ -73,16 +74,35 @@ class ReduceOp(Op):
         stays = len(self.shape(x)) == len(x)
         return batch if stays else batch - sum(k < batch for k in self.over(x))
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         (x,) = inputs
-        return reduction(device, self.entry, x, self.over(x.shape), outputs[0].dtype)
+        end, divisor = (DIVIDE, self.divisor(x.shape)) if self.divides else (0, 1.0)
+        return reduction(device, self.entry, x, self.over(x.shape), outputs[0].dtype, end, divisor)
 
-    def prologue(self, maker, count, x):
-        """What is added up is computed piece by piece, where it lies in long rows."""
+    def launch_card(self, device, inputs, outputs):
+        (x,) = inputs
+        layout = self.sums(device, x)
+        if layout is None:
+            return None
+        return sums_card(device, layout, [self.divisor(x.shape)], strided_load(x), 0, 1)
+
+    def ports_cpu(self, device, inputs, outputs):
+        """load: what is added up is computed piece by piece, where it lies in long rows."""
+        (x,) = inputs
         kept = [k for k in range(len(x.shape)) if k not in self.over(x.shape)]
         row = math.prod(x.shape[max(kept, default=-1) + 1 :])
         fits = self.entry == "sum" and x.dtype == np.float32 and row >= ROW
-        return Prologue(maker, self, count, x) if fits else None
+        return (Port("load"),) if fits else ()
+
+    def ports_card(self, device, inputs, outputs):
+        return (Port("load"),) if self.sums(device, inputs[0]) is not None else ()
+
+    def sums(self, device, x):
+        fits = self.entry == "sum" and device.kernels and x.dtype == np.float32
+        return self.layout(x.shape) if fits else None
+
+    def merge(self, others):
+        return Sums([self, *others]) if len(others) < MOST_SUMS else None
 
     def cost(self, x):
         return Cost(float(math.prod(x)), 4.0 * (math.prod(x) + math.prod(self.shape(x))))
@@ -115,7 +135,7 @@ class AxesOp(ReduceOp):
 class Sum(AxesOp):
     """y[k] = sum_r x[k, r]; integers and bool add up as int64."""
 
-    name, entry, linear, over_batch, summed = "sum", "sum", True, SUM, Sums
+    name, entry, linear, over_batch = "sum", "sum", True, SUM
     cases = (
         *CASES,
         Case([(0, 3)], dict(axes=(0,))),
@@ -138,7 +158,7 @@ class Sum(AxesOp):
 class SumTo(ReduceOp):
     """y = x summed over every axis along which y would be repeated to reach x. Undoes expand."""
 
-    name, entry, linear, over_batch, summed = "sum_to", "sum", True, SUM, Sums
+    name, entry, linear, over_batch = "sum_to", "sum", True, SUM
     to: Shape = ()
     cases = (
         Case([(2, 3, 4)], dict(to=(3, 1))),
@@ -181,7 +201,7 @@ class SumTo(ReduceOp):
 class Mean(AxesOp):
     """y[k] = 1/n sum_r x[k, r], n the number of r; a float always, NaN where n = 0."""
 
-    name, entry, linear, over_batch, summed = "mean", "sum", True, MEAN, Sums
+    name, entry, linear, over_batch, divides = "mean", "sum", True, MEAN, True
     cases = (
         *CASES,
         Case([(3, 0)], dict(axes=(1,))),
@@ -208,11 +228,6 @@ class Mean(AxesOp):
 
     def divisor(self, x):
         return float(self.terms(x))
-
-    def launch(self, device, inputs, outputs):
-        (x,) = inputs
-        over = self.over(x.shape)
-        return reduction(device, "sum", x, over, outputs[0].dtype, DIVIDE, self.divisor(x.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,7 +273,7 @@ class Var(AxesOp):
             ),
         )
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         """The mean goes to a workspace, then the squares of what is left are summed."""
         (x,) = inputs
         over = self.over(x.shape)
@@ -275,76 +290,6 @@ class Var(AxesOp):
             "squares", (0, 2, 1, 3)[: 3 + len(partial)], mean.integers, (self.divisor(x.shape),)
         )
         return Launch((mean, squares), spaces)
-
-
-@dataclass(frozen=True, eq=False)
-class Norm(AxesOp):
-    """y[k] = sqrt(sum_r x[k, r]^2); its gradient at 0 is 0."""
-
-    name, entry = "norm", "norm"
-    cases = CASES
-
-    def dtype(self, x):
-        if x.kind != "f":
-            self.fail("type/norm.dtype", f"needs floats, got {x}", hint="x.float()")
-        return x
-
-    def reference(self, x):
-        return np.sqrt((x * x).sum(self.over(x.shape), keepdims=self.keepdims))
-
-    def gradient(self, F, dy, y, x):
-        """y^2 = sum_r x[r]^2 gives dy/dx[r] = x[r] / y, so dx[k, r] = x[k, r] dy[k] / y[k].
-
-        Where y = 0 every x is 0 and y has a kink: of the slopes possible there, 0 is taken
-        (`absorb` gives 0 where its first argument is 0).
-        """
-        return (F.absorb(x, self.spread(F, F.div(dy, y), x)),)
-
-
-@dataclass(frozen=True, eq=False)
-class Prod(AxesOp):
-    """y[k] = product over r of x[k, r]."""
-
-    name, entry = "prod", "prod"
-    cases = (*CASES, Case([(3, 0)], dict(axes=(1,))), Case([(7,)]))
-
-    def dtype(self, x):
-        return x if x.kind == "f" else int64
-
-    def reference(self, x):
-        return x.prod(self.over(x.shape), dtype=self.dtype(x.dtype), keepdims=self.keepdims)
-
-    def gradient(self, F, dy, y, x):
-        """dx[r] = dy * product of x[s] over s != r.
-
-        (y / x[r] would be 0/0 where some x is 0.) The terms stand at the leaves of a binary tree
-        whose nodes are products of their two children; from the root down, each child gets what its
-        parent has, times its sibling. An odd one out goes up, and gets down, unchanged.
-        """
-        over = self.over(x.shape)
-        order = tuple(k for k in range(len(x.shape)) if k not in over) + over
-        kept, n = tuple(x.shape[k] for k in order[: len(order) - len(over)]), self.terms(x.shape)
-        levels = [F.reshape(F.transpose(x, axes=order), to=(*kept, n))]
-        while levels[-1].shape[-1] > 1:
-            pairs, odd = halves(F, levels[-1])
-            products = F.prod(pairs, axes=(-1,))
-            levels.append(F.concat(products, odd, axis=len(kept)) if odd is not None else products)
-        dx = F.reshape(dy, to=(*kept, 1)) if n else levels[0]
-        for level in reversed(levels[:-1]):
-            pairs, odd = halves(F, level)
-            above = F.slice(dx, index=(*[(0, k, 1) for k in kept], (0, pairs.shape[-2], 1)))
-            above = F.expand(F.reshape(above, to=(*above.shape, 1)), to=pairs.shape)
-            down = F.mul(above, F.flip(pairs, axes=(len(kept) + 1,)))
-            down = F.reshape(down, to=(*kept, 2 * pairs.shape[-2]))
-            rest = (*[(0, k, 1) for k in kept], (dx.shape[-1] - 1, dx.shape[-1], 1))
-            dx = (
-                F.concat(down, F.slice(dx, index=rest), axis=len(kept)) if odd is not None else down
-            )
-        dx = F.reshape(dx, to=tuple(x.shape[k] for k in order))
-        return (F.transpose(dx, axes=tuple(int(k) for k in np.argsort(order))),)
-
-    def launch(self, device, inputs, outputs):
-        return super().launch(device, inputs, outputs) if inputs[0].dtype == np.float32 else None
 
 
 class ExtremeOp(AxesOp):

@@ -31,7 +31,6 @@ class ViewOp(Op):
     """What all views share: they move nothing, and any strides will do."""
 
     kind, cheap_to_recompute, strided = "view", True, True
-    launch = None
 
     def batch_axis(self, axes, x):
         return self.moved(axes[0], x) if isinstance(axes[0], int) else axes[0]

@@ -42,7 +42,6 @@ class Store(Op):
         return x
 
     gradient = None
-    launch = None
 
     def cost(self, x):
         return Cost(0, 8 * float(np.prod(x)))
@@ -129,9 +128,9 @@ class CheckIndex(Check):
         wrong = (x < 0) | (x >= self.limit)
         return wrong if self.ignore is None else wrong & (x != self.ignore)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         (x,) = inputs
-        if device.kind != "cpu" or x.dtype.name not in ("int64", "int32", "uint8"):
+        if x.dtype.name not in ("int64", "int32", "uint8"):
             return None
         ignore = (1, self.ignore) if self.ignore is not None else (0, 0)
         return Launch(
@@ -170,9 +169,9 @@ class CheckFinite(Check):
     def bad(self, x):
         return ~np.isfinite(x)
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         (x,) = inputs
-        if device.kind != "cpu" or x.dtype != np.float32:
+        if x.dtype != np.float32:
             return None
         return Launch((Kernel("check_finite", (0, 1), (x.size,)),))
 

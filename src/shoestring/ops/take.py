@@ -97,11 +97,10 @@ class Take(IndexOp):
         """x[j] stands in y[i] for every i with indices[i] = j: dx[j] is the sum of those dy[i]."""
         return F.put_add(dy, indices, axis=self.axis, to=x.shape), None
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         x, indices = inputs
         if (
-            device.kind != "cpu"
-            or indices.dtype.name not in INDEX_TYPES
+            indices.dtype.name not in INDEX_TYPES
             or x.dtype.itemsize not in ITEM_SIZES
             or x.dtype.name == "float64"
         ):
@@ -190,9 +189,9 @@ class PutAdd(IndexOp):
         """x[i] is added to y[indices[i]] and nowhere else: dx[i] = dy[indices[i]]."""
         return F.take(dy, indices, axis=self.axis), None
 
-    def launch(self, device, inputs, outputs):
+    def launch_cpu(self, device, inputs, outputs):
         x, indices = inputs
-        if device.kind != "cpu" or indices.dtype.name not in INDEX_TYPES or x.dtype != np.float32:
+        if indices.dtype.name not in INDEX_TYPES or x.dtype != np.float32:
             return None
         sizes = (
             math.prod(self.to[: self.axis]),

@@ -1,10 +1,9 @@
-"""finish: small arithmetic on a reduction's results runs in the kernel that makes them.
+"""The port at the end of a reduction: small arithmetic on its results runs in its kernel.
 
-An op says whether its kernel can run a program over its results (`finished`). The pass gives it the
-elementwise ops that read them, element by element, and nothing that is computed later by others:
-for a batch normalisation the scale and shift of each channel, and in its gradient the factors of
-the elementwise pass. What updates a state from its old value is left alone: updates run at the end
-of a plan. Bits do not change.
+The elementwise ops that read the results, element by element, and nothing that is computed later by
+others, join the kernel: for a batch normalisation the scale and shift of each channel, and in its
+gradient the factors of the elementwise pass. What updates a state from its old value is left alone:
+updates run at the end of a plan. Bits do not change.
 """
 
 from __future__ import annotations
@@ -12,24 +11,24 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from ..backends import row_major
-from ..ir import OUTPUTS, Output, Spec
+from ..ir import OUTPUTS, Output, Port
 from .draft import Draft, reachable
+from .fuse import elementwise
+from .region import Region, fused
 
 MOST_ELEMENTS = 1 << 16  # of a result: what is computed early must be small
 MOST_INPUTS, MOST_LINKS = 24, 24
+END = Port("end")
 
 
-def finish(draft: Draft) -> Draft:
+def end(draft: Draft) -> None:
     survey = Survey(draft)
     found = [
         made
         for i in sorted(survey.alive)
-        if (op := draft.ops[i]) is not None
-        and op.finished is not None
-        and (made := Finish(survey, i).run()) is not None
+        if survey.has_end(i) and (made := Finish(survey, i).run()) is not None
     ]
     draft.redirect({i: m for made in found for i, m in made.items()})
-    return draft
 
 
 class Survey:
@@ -47,6 +46,14 @@ class Survey:
         """Whether j is known when the kernel starts. Older is not enough: a kernel that stands for
         several may be as old as one of them while j comes from another."""
         return self.number[j] < self.number[maker]
+
+    def has_end(self, i: int) -> bool:
+        draft, op = self.draft, self.draft.ops[i]
+        if op is None:
+            return False
+        outputs = draft.specs[i] if op.outputs > 1 else (draft.specs[i],)
+        found = op.ports(draft.device, [draft.specs[j] for j in draft.ins[i]], outputs)
+        return any(port.where == "end" for port in found)
 
     def find_updates(self) -> set[int]:
         """What leads only to new versions of states, and reads an old one or is the new one."""
@@ -135,10 +142,9 @@ class Finish:
         return j in self.made or j in self.inside
 
     def fits(self, i: int) -> bool:
-        draft, op = self.draft, self.draft.ops[i]
-        if op is None or op.joins is None or draft.specs[i].size != self.size:
+        draft, ins = self.draft, self.draft.ins[i]
+        if not elementwise(draft, i) or draft.specs[i].size != self.size:
             return False
-        ins = draft.ins[i]
         if not any(self.known(j) for j in ins) or len(self.inside) >= MOST_LINKS:
             return False
         for j in ins:
@@ -148,39 +154,20 @@ class Finish:
                 return False
         if any(draft.specs[j].size not in (1, self.size) for j in ins):
             return False
-        if len({*self.others, *ins}) > MOST_INPUTS:
-            return False
-        return op.program([draft.specs[j].dtype for j in ins]) is not None
+        return len({*self.others, *ins}) <= MOST_INPUTS
 
-    def built(self):
-        """(op, targets); None if no kernel could run it."""
-        draft = self.draft
-        values = [*self.made, *self.others, *self.inside]
-        number = {j: k for k, j in enumerate(values)}
-        links = [
-            (
-                draft.ops[i],
-                tuple(number[j if j in number else self.behind(j)] for j in draft.ins[i]),
-            )
-            for i in self.inside
-        ]
-        count = len(self.made) + len(self.others)
-        chain = draft.ops[self.inside[0]].joins(count, links)
-        if chain.program([draft.specs[j].dtype for j in values[:count]]) is None:
-            return None
+    def built(self) -> tuple[Region, list[int], list[int]] | None:
+        """(region, its inputs, its results after the kernel's own); None if no kernel could run
+        it."""
+        draft, maker = self.draft, self.maker
         inside = set(self.inside)
-        targets = [i for i in inside if i in draft.outputs or self.wanted(i, inside)]
-        targets.sort()
+        targets = sorted(i for i in inside if i in draft.outputs or self.wanted(i, inside))
         if len(self.made) + len(targets) > len(OUTPUTS):
             return None
-        maker = self.maker
-        op = draft.ops[maker].finished(
-            [draft.specs[j] for j in draft.ins[maker]],
-            [draft.specs[j] for j in self.made],
-            chain,
-            [(number[i], draft.specs[i]) for i in targets],
-        )
-        return None if op is None else (op, targets)
+        inputs = list(dict.fromkeys([*draft.ins[maker], *self.others]))
+        members = [(maker, None), *[(i, END) for i in self.inside]]
+        region = fused(draft, inputs, members, [*self.made, *targets], self.behind)
+        return (region, inputs, targets) if region.part_runs(END) else None
 
     def wanted(self, i: int, inside: set[int]) -> bool:
         """Whether somebody outside reads i, or a view of it."""
@@ -191,14 +178,13 @@ class Finish:
                 return True
         return False
 
-    def replace(self, op, targets: list[int]) -> dict[int, int]:
+    def replace(self, region: Region, inputs: list[int], targets: list[int]) -> dict[int, int]:
         draft, maker = self.draft, self.maker
         old = [*self.made, *targets]
-        specs: tuple[Spec, ...] = tuple(draft.specs[i] for i in old)
-        new = draft.add(op, [*draft.ins[maker], *self.others], specs, maker)
+        new = draft.add(region, inputs, tuple(draft.specs[i] for i in old), maker)
         moved = {}
         for k, i in enumerate(old):
-            moved[i] = draft.add(OUTPUTS[k], [new], specs[k], maker)
+            moved[i] = draft.add(OUTPUTS[k], [new], draft.specs[i], maker)
             draft.layers[moved[i]] = draft.layers[i]
             draft.rank[i] = draft.rank[maker]
         draft.rank[new] = draft.rank[maker]
