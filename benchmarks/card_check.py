@@ -99,7 +99,7 @@ def ops(report: Report, device: str, names: list[str]) -> None:
     without = []
     for name in names:
         cls = OPS[name]
-        if cls.launch is None or not cls.cases:
+        if not hasattr(cls, "launch_card") or not cls.cases:
             continue
         try:
             count, worst = check_op(name, device)
