@@ -142,6 +142,17 @@ def test_no_grad_around_a_thread_is_not_in_it():
         assert not (p * 2).requires_grad
 
 
+def test_one_no_grad_within_itself_and_in_many_threads_ends_as_it_began():
+    p, off = ss.Parameter([1.0]), ss.no_grad()
+
+    def records():
+        with off, off:
+            assert not (p * 2).requires_grad
+        return (p * 2).requires_grad
+
+    assert in_threads(*[records] * 4) == [True] * 4 and records()
+
+
 def test_the_default_device_is_of_one_thread_and_others_follow_the_main_thread():
     before = ss.default_device()
 

@@ -125,16 +125,33 @@ BY_STAGE = dict(
 )
 
 
-class Context(threading.local):
-    """What errors know of the moment, in each thread. `layer`: the Location of the running layer.
-    `inputs`: (name, description)."""
+class Context:
+    """What a thread is at. layer: the Location of the running layer, for errors;  inputs: (name,
+    description), for errors
+    grad_enabled  whether what it builds is recorded for backward();  before: what it was in each
+                  block around"""
+
+    __slots__ = ("before", "grad_enabled", "inputs", "layer")
 
     def __init__(self) -> None:
         self.layer: Any = None
         self.inputs: tuple = ()
+        self.grad_enabled, self.before = True, []
 
 
-context = Context()
+# The plain class, which is faster than one derived from it: every op that is built looks here.
+local = threading.local()
+
+
+def context() -> Context:
+    """That of the running thread."""
+    try:
+        return local.context
+    except AttributeError:  # the thread is new
+        local.context = made = Context()
+        return made
+
+
 hooks: list = []  # called with the error before it is raised; see debug.on_failure
 
 
@@ -175,10 +192,10 @@ def fail(
     source    the exception that led here
     """
     rows = [f"{op}: {what}" if op else what]
-    layer, line = layer or context.layer, line or user_line()
+    layer, line = layer or context().layer, line or user_line()
     where = ", ".join([*([f"layer {layer}"] if layer else []), *([line] if line else [])])
     rows += [f"    at  {where}"] if where else []
-    shown = dict(tensors) if tensors is not None else dict(context.inputs)
+    shown = dict(tensors) if tensors is not None else dict(context().inputs)
     width = max([len(name) for name in shown], default=0) + 1
     rows += [f"    {name + ':':{width}} {describe(value)}" for name, value in shown.items()]
     rows += [f"    expected  {expected}"] if expected else []

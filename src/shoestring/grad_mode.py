@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .ir import F
+from .errors import context
 
 
 class no_grad:
@@ -16,10 +16,13 @@ class no_grad:
     """
 
     def __enter__(self) -> None:
-        self.before, F.grad_enabled = F.grad_enabled, False
+        now = context()
+        now.before.append(now.grad_enabled)
+        now.grad_enabled = False
 
     def __exit__(self, *problem: Any) -> None:
-        F.grad_enabled = self.before
+        now = context()
+        now.grad_enabled = now.before.pop()
 
     def __call__(self, function: Any) -> Any:
         @functools.wraps(function)

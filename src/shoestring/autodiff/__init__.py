@@ -52,7 +52,8 @@ def gradients(
                 layer=node.layer,
                 hint="call backward() before step(), or compute the loss again",
             )
-    before = errors.context.layer
+    now = errors.context()
+    before = now.layer
     try:
         for node in reversed(order):
             dy = grads.pop(node, None)
@@ -65,7 +66,7 @@ def gradients(
                     found[node] = dy
                 continue
             node.spent = node.spent or spend
-            errors.context.layer = node.layer
+            now.layer = node.layer
             if isinstance(node.op, Output):
                 parts = grads.setdefault(node.inputs[0], [None] * len(node.inputs[0].spec))
                 parts[node.op.index] = dy
@@ -81,7 +82,7 @@ def gradients(
                     dx = F.sum_to(dx, to=x.shape)
                 grads[x] = F.add(grads[x], dx) if x in grads else dx
     finally:
-        errors.context.layer = before
+        now.layer = before
     return found
 
 

@@ -62,22 +62,22 @@ class Graph:
             )
 
     def _add(self, node: Node) -> None:
-        index = self.index
-        if node.op is None:
+        index, op = self.index, node.op
+        if op is None:
             overwritten(node)
-        if type(node.op) is Output:
-            position = index[node.inputs[0]] + 1 + node.op.index
+        if type(op) is Output:
+            position = index[node.inputs[0]] + 1 + op.index
             index[node] = position
             self.nodes[position] = self.nodes[position] or node
             return
         for i in node.inputs:
             if i.value is not None and i not in index:
                 self._leaf(i)
-        self.signature.append((node.op, *[index[i] for i in node.inputs]))
+        self.signature.append((op, *[index[i] for i in node.inputs]))
         index[node] = len(self.nodes)
         self.nodes.append(node)
-        if node.op.outputs > 1:
-            self.nodes.extend([None] * node.op.outputs)
+        if op.outputs > 1:
+            self.nodes.extend([None] * op.outputs)
 
     def node_at(self, position: int) -> Node | None:
         """The node that is computed at a position; None where a pass has added it."""

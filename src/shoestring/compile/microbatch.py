@@ -269,7 +269,7 @@ class Builder:
     sums over the parts so far."""
 
     def __init__(self, cut: Cut) -> None:
-        self.cut = cut
+        self.cut, self.now = cut, context()
         self.whole: dict[Node, Any] = {}
         self.parts: list[dict[Any, Any]] = [{} for _ in cut.sizes]
         self.starts = [sum(cut.sizes[:p]) for p in range(len(cut.sizes))]
@@ -278,7 +278,7 @@ class Builder:
         self.add_up, self.scale = serving("add_up"), serving("scale")
 
     def roots(self) -> list[Node]:
-        cut, before = self.cut, context.layer
+        cut, before = self.cut, self.now.layer
         phases: list[tuple[list[Node], list[Node]]] = [([], []) for _ in range(cut.last + 2)]
         for n in cut.order:
             if not known(n):
@@ -292,11 +292,11 @@ class Builder:
                         self.make_part(n, p)
             return [self.read(n) for n in cut.targets]
         finally:
-            context.layer = before
+            self.now.layer = before
 
     def build(self, n: Node, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         assert n.op is not None
-        context.layer = n.layer
+        self.now.layer = n.layer
         if type(n.op) is Output:
             return inputs[0][n.op.index]
         return rebuilt(n, inputs, attributes)
@@ -312,7 +312,7 @@ class Builder:
             return n
         if n in self.whole:
             return self.whole[n]
-        context.layer = n.layer
+        self.now.layer = n.layer
         axis = self.cut.axis[n]
         if axis is None:
             found = self.parts[0][n]
@@ -337,7 +337,7 @@ class Builder:
             for node in made if isinstance(made, tuple) else (made,):
                 node.source = "part", n.serial
         if cut.axis[n] in (SUM, MEAN):
-            context.layer = n.layer
+            self.now.layer = n.layer
             if cut.axis[n] == MEAN:
                 made = self.scale(made, scale=cut.sizes[p] / cut.samples)
             self.totals[n] = self.add_up(self.totals[n], made) if p else made

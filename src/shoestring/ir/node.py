@@ -11,13 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import errors
+from ..errors import local
 from .op import OPS, Op, Shape
 
 serial = itertools.count().__next__
@@ -103,11 +103,12 @@ class Node:
         value: Any = None,
         state: Any = None,
         source: Any = None,
+        layer: Any = None,
     ) -> None:
         self.op, self.inputs, self.spec, self.needs_grad = op, inputs, spec, needs_grad
         self.value, self.state, self.source = value, state, source
         self.handle = self.stale = self.refused = self.line = None
-        self.layer = errors.context.layer
+        self.layer = layer
         self.spent = False
         self.serial = serial()
 
@@ -134,7 +135,11 @@ def leaf(
     """A node whose value is known. `value` has shape, dtype and strides (in bytes), as a NumPy
     array does; its `device` attribute, or the argument, says where it is."""
     spec = Spec(tuple(value.shape), value.dtype, device or getattr(value, "device", None) or "cpu")
-    return Node(None, (), spec, needs_grad, value, state, source)
+    try:
+        now = local.context
+    except AttributeError:  # the thread is new
+        now = errors.context()
+    return Node(None, (), spec, needs_grad, value, state, source, now.layer)
 
 
 class Output(Op):
@@ -163,15 +168,9 @@ def output(node: Node, index: int) -> Node:
     are kept."""
     needs_grad = node.needs_grad and node.spec[index].dtype.kind == "f"
     value = None if node.value is None else node.value[index]
-    return Node(OUTPUTS[index], (node,), node.spec[index], needs_grad, value)
-
-
-class _Mode(threading.local):
-    def __init__(self) -> None:
-        self.grad_enabled = True
-
-
-_mode = _Mode()
+    return Node(
+        OUTPUTS[index], (node,), node.spec[index], needs_grad, value, None, None, node.layer
+    )
 
 
 class _Builder:
@@ -182,11 +181,7 @@ class _Builder:
     @property
     def grad_enabled(self) -> bool:
         """Whether what the running thread builds is recorded for backward()."""
-        return _mode.grad_enabled
-
-    @grad_enabled.setter
-    def grad_enabled(self, value: bool) -> None:
-        _mode.grad_enabled = value
+        return errors.context().grad_enabled
 
     def __getattr__(self, name: str) -> Any:
         if name not in OPS:
@@ -215,11 +210,16 @@ class _Builder:
             spec = specs.get(key)
             if spec is None:
                 spec = specs[key] = infer(op, [i.spec for i in inputs])
-            needs = differentiable and _mode.grad_enabled and any([i.needs_grad for i in inputs])
+            try:
+                now = local.context
+            except AttributeError:  # the thread is new
+                now = errors.context()
+            needs = differentiable and now.grad_enabled and any([i.needs_grad for i in inputs])
             if several:
-                node = Node(op, inputs, spec, needs)
+                node = Node(op, inputs, spec, needs, None, None, None, now.layer)
                 return tuple([output(node, index) for index in range(len(spec))])
-            return Node(op, inputs, spec, needs and spec.dtype.kind == "f")
+            needs = needs and spec.dtype.kind == "f"
+            return Node(op, inputs, spec, needs, None, None, None, now.layer)
 
         build.__name__ = cls.name
         return build
@@ -248,7 +248,8 @@ def infer(op: Op, inputs: list[Spec]) -> Any:
     """Specs of the outputs: asks the op's shape and type rules, which complain with these inputs as
     evidence."""
     names = op.parameters if op.arity is not None else [f"input {k}" for k in range(len(inputs))]
-    before, errors.context.inputs = errors.context.inputs, tuple(zip(names, inputs, strict=False))
+    now = errors.context()
+    before, now.inputs = now.inputs, tuple(zip(names, inputs, strict=False))
     try:
         if op.arity is not None and op.arity != len(inputs):
             op.fail(
@@ -274,7 +275,7 @@ def infer(op: Op, inputs: list[Spec]) -> Any:
             for s, d in zip(shapes, dtypes, strict=True)
         )
     finally:
-        errors.context.inputs = before
+        now.inputs = before
 
 
 def ancestry(roots: Iterable[Node], differentiable: bool = False) -> list[Node]:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from .. import runtime
-from ..errors import context, fail
+from ..errors import context, fail, local
 from ..operands import data_node
 from ..tensor import Tensor
 from ..variable import Parameter, Variable
@@ -67,7 +67,11 @@ class Module(runtime.Watched):
         )
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        before, context.layer = context.layer, self.location
+        try:
+            now = local.context
+        except AttributeError:  # the thread is new
+            now = context()
+        before, now.layer = now.layer, self.location
         if runtime.session.trace is not None:
             runtime.session.trace.seen.look(self)
         try:
@@ -81,7 +85,7 @@ class Module(runtime.Watched):
                     )
             return self.forward(*inputs, **named)
         finally:
-            context.layer = before
+            now.layer = before
 
     @property
     def location(self) -> Location:

@@ -142,9 +142,8 @@ class Optimizer(Rated):
     def zero_grad(self) -> None:
         """Forget all gradients; their memory is free."""
         self.check_free("zero_grad")
-        for p in self.parameters:
-            if p.state.grad is not None:
-                p.state.grad.clear()
+        gradients = [p.state.grad for p in self.parameters]
+        runtime.clear([g for g in gradients if g is not None])
 
     def state_dict(self) -> dict[str, Any]:
         """Snapshot: the numbers, and the slots of each parameter by position. Plain Python and

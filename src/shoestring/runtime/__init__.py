@@ -13,7 +13,7 @@ from .number import Number
 from .outline import outlined
 from .seen import Watched, unchanged
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
-from .state import State, add_gradients, assign, present
+from .state import State, add_gradients, assign, clear, present
 from .usage import memory_report, memory_stats
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "add_gradients",
     "arena_bytes",
     "assign",
+    "clear",
     "compact",
     "debug",
     "default_device",

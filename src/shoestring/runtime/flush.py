@@ -114,15 +114,15 @@ def flush(wanted: Sequence[Node] = (), bystanders: Sequence[Node] = ()) -> None:
         nodes = [*wanted, *[n for n in bystanders if n.value is None and n.refused is None]]
         failures: list[Failure] = []
         for states in portions(nodes):
-            finals = {s.node for s in states}  # computed in any case, and into their homes
-            nodes = [n for n in nodes if n.value is None and n not in finals]
+            if nodes:
+                finals = {s.node for s in states}  # computed in any case, and into their homes
+                nodes = [n for n in nodes if n.value is None and n not in finals]
             devices = {n.device: None for n in nodes} | {s.node.device: None for s in states}
             for name in devices:
                 changed = [s for s in states if s.node.device == name]
                 failures += flush_device(name, [n for n in nodes if n.device == name], changed)
             nodes = []
         session.settle = session.thread in DIRTY.values()
-        session.settle = False
     if failures:
         del nodes
         report(failures, wanted)
@@ -134,10 +134,11 @@ def portions(wanted: list[Node]) -> list[list[State]]:
     a version that it needs; then, by themselves, those of threads that have ended. So no thread
     ever finds half a step of its own computed, which would have other bits, as the halves are other
     plans."""
-    others = {owner: None for owner in DIRTY.values() if owner is not session.thread}
+    me = session.thread
+    others = {owner: None for owner in DIRTY.values() if owner is not me}
     if not others:
         return [list(DIRTY)]
-    found, start, nodes = [], session.thread, wanted
+    found, start, nodes = [], me, wanted
     while start is not None:
         group = meeting(start, others, nodes)
         others = {owner: None for owner in others if owner not in group}

@@ -23,6 +23,7 @@ from .executor import Executable
 from .guard import Uninterrupted
 from .seen import Seen, attribute, same
 from .session import DIRTY, counts, random, session
+from .state import clear
 
 
 class Link:
@@ -281,8 +282,7 @@ class Record:
             ]
             runtime.settle(self.changed, [found[i] for i in self.stores], versions)
             runtime.mark(stale)
-            for s in self.empty:
-                s.forget()
+            clear(self.empty)
         leaves = [leaf(found[i], device=self.device) for i in self.outputs]
         for k, why in self.marks:
             leaves[k].needs_grad, leaves[k].stale = True, why

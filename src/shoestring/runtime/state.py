@@ -7,6 +7,7 @@ reads the version.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -59,15 +60,7 @@ class State:
 
     def clear(self) -> None:
         """Forget value and memory."""
-        with TURN:
-            touch(self)
-            self.forget()
-
-    def forget(self) -> None:
-        """clear(), by who has the turn, outside of a trace."""
-        DIRTY.pop(self, None)
-        self.home = self.leaf = self.node = None
-        self.pending = []
+        clear((self,))
 
     def read(self) -> np.ndarray:
         """A copy of the newest version, computed if need be."""
@@ -108,6 +101,18 @@ class GradientName:
         return f"{state.name if state is not None else 'parameter'}.grad"
 
 
+def clear(states: Iterable[State]) -> None:
+    """Forget values and memory of all of them."""
+    tracing = session.trace is not None
+    with TURN:
+        for state in states:
+            if tracing:
+                touch(state)
+            DIRTY.pop(state, None)
+            state.home = state.leaf = state.node = None
+            state.pending = []
+
+
 def touch(state: State) -> None:
     """Remember what a trace must undo."""
     if session.trace is not None:
@@ -139,14 +144,17 @@ def assign(updates: list[tuple[State, Node]], settle: bool = False) -> None:
         if token is not None:
             store.together = token
         stores.append((state, store))
+    thread, trace = session.thread, session.trace
     with TURN, Uninterrupted() as guard:
         guard.hold()
         for state, store in stores:
-            touch(state)
+            if trace is not None:
+                touch(state)
             state.node = store
             state.pending.append(store)
-            DIRTY[state] = session.thread
-        session.settle = session.settle or settle
+            DIRTY[state] = thread
+        if settle:
+            session.settle = True
 
 
 def mismatch(state: State, spec: Spec) -> None:
