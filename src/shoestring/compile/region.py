@@ -241,7 +241,7 @@ class Launcher:
         if region.loads_all and Port("load", ALL) not in ports:
             ports.append(Port("load", ALL))
         for port in ports:
-            at = -1 if port.where == "end" else 0
+            at = 0 if port.where in ("load", "also") else -1  # what reads first, what writes last
             fused = self.attached(kernels[at], port, link, made)
             if fused is None:
                 return None

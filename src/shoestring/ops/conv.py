@@ -6,8 +6,8 @@
 
 Each is linear in both of its tensors, and the gradient of any one is built from the other two.
 Sizes: x[N,C,H,W], w[K,C,R,S], y[N,K,P,Q] with P = (H + top + bottom - R) // stride + 1. Kernels:
-conv.cpp, under the same names. Padding is ((top, bottom), (left, right)): the user's "same" and
-"valid" are resolved in nn/conv.py. No dilation, no groups.
+conv.cpp, under the same names; conv.cl and conv_weights.cl. Padding is ((top, bottom), (left,
+right)): the user's "same" and "valid" are resolved in nn/conv.py. No dilation, no groups.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, Port, Shape, promote_float
+from .conv_card import conv_card, weights_card
 from .layout import kept_block
 
 Pads = tuple[tuple[int, int], tuple[int, int]]
@@ -90,7 +91,7 @@ class Conv(Op):
         `more`. first, spaces: floats of workspaces; image: of the copy of one image."""
         if any(o.dtype != np.float32 for o in [*inputs, *outputs]):
             return None
-        sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, self.padding[0][0], self.padding[1][0])
+        sizes = (*x, w[0], *w[2:], *y[2:], *self.stride, *self.start)
         images = together(x[0], image)
         spaces = (first, images * image, *spaces)
         buffers = tuple(range(3 + len(spaces)))
@@ -98,6 +99,11 @@ class Conv(Op):
             (Kernel(entry, buffers, (*sizes, images, *more)),),
             tuple(4 * n + 64 for n in spaces),
         )
+
+    @property
+    def start(self) -> tuple[int, int]:
+        """Padding at the top and on the left."""
+        return self.padding[0][0], self.padding[1][0]
 
     def unfolded(self, x: Shape, w: Shape, y: Shape) -> int:
         """Floats of the copy of one image with its padding, columns sorted by their remainder of
@@ -203,9 +209,17 @@ class Conv2D(Conv):
             self.unfolded(x, w, y),
         )
 
+    def launch_card(self, device, inputs, outputs):
+        if any(o.dtype != np.float32 for o in [*inputs, *outputs]):
+            return None
+        x, w, y = inputs[0].shape, inputs[1].shape, outputs[0].shape
+        return conv_card(device, x, w, y, self.stride, self.start, forward=True)
+
     def ports_cpu(self, device, inputs, outputs):
         fits = all(s.dtype == np.float32 for s in inputs)
         return (Port("store"),) if fits else ()
+
+    ports_card = ports_cpu
 
     def cost(self, x, w):
         return self.work(x, w, self.sizes(x, w))
@@ -276,9 +290,17 @@ class Conv2DInputGrad(Conv):
             spread,
         )
 
+    def launch_card(self, device, inputs, outputs):
+        if any(o.dtype != np.float32 for o in [*inputs, *outputs]):
+            return None
+        x, w, y = outputs[0].shape, inputs[1].shape, inputs[0].shape
+        return conv_card(device, x, w, y, self.stride, self.start, forward=False)
+
     def ports_cpu(self, device, inputs, outputs):
         fits = all(s.dtype == np.float32 for s in inputs)
         return (Port("store"),) if fits else ()
+
+    ports_card = ports_cpu
 
     def cost(self, dy, w):
         return self.work(self.x_shape, w, dy)
@@ -350,6 +372,12 @@ class Conv2DWeightGrad(Conv):
             turned(splits * K, lines, y[3]),
             more=(splits, splits * K * rows),
         )
+
+    def launch_card(self, device, inputs, outputs):
+        if any(o.dtype != np.float32 for o in [*inputs, *outputs]):
+            return None
+        x, w, y = inputs[1].shape, outputs[0].shape, inputs[0].shape
+        return weights_card(device, x, w, y, self.stride, self.start)
 
     def ports_cpu(self, device, inputs, outputs):
         """also: dy summed over all that belongs to a channel."""

@@ -2,7 +2,7 @@
 
 Leading axes broadcast as in NumPy. Bilinear, so its gradients are matrix products of its own kind.
 The kernel takes any strides of the last two axes: a transposed view costs no copy. Kernel:
-matmul.cpp. Vectors are handled by Tensor.__matmul__.
+matmul.cpp, matmul.cl. Vectors are handled by Tensor.__matmul__.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from ..backends import Kernel, Launch
 from ..ir import MIXED, SUM, Case, Cost, Op, Port, promote
 from .layout import kept_block
+from .matmul_card import matmul_card
 
 MAX_BATCH_AXES = 6
 MOST_AXES = MAX_BATCH_AXES + 2
@@ -116,20 +117,30 @@ class MatMul(Op):
 
     def launch_cpu(self, device, inputs, outputs):
         a, b, (y,) = *inputs, outputs
-        lead = y.shape[:-2]
-        if any(o.dtype != np.float32 for o in (a, b, y)) or len(lead) > MAX_BATCH_AXES:
+        if not single(a, b, y) or len(y.shape) - 2 > MAX_BATCH_AXES:
             return None
-        (M, N), K = y.shape[-2:], self.terms(a.shape, b.shape)
-        rows_a = (a.strides[-1], a.strides[-2]) if self.transpose_a else a.strides[-2:]
-        rows_b = (b.strides[-1], b.strides[-2]) if self.transpose_b else b.strides[-2:]
-        strides_a, strides_b = spread(a, lead), spread(b, lead)
-        if lead and not any(strides_b) and stacked(lead, strides_a, M * rows_a[0]):
-            M, lead, strides_a, strides_b = M * math.prod(lead), (), (), ()  # one tall matrix
+        (M, N, K), (rows_a, rows_b), lead, (strides_a, strides_b) = self.walk(a, b, y)
         places, room = math.prod(lead), packed_floats(M, N, K)
         slots = min(places, MAX_SLOTS) if places >= MAX_SLOTS or M * N * K < SMALL else 1
         integers = (M, N, K, *rows_a, *rows_b, slots, room, len(lead), *lead, *strides_a)
         kernel = Kernel("matmul", (0, 1, 2, 3), (*integers, *strides_b))
         return Launch((kernel,), (4 * slots * room,))
+
+    def launch_card(self, device, inputs, outputs):
+        a, b, (y,) = *inputs, outputs
+        return matmul_card(device, a, b, *self.walk(a, b, y)) if single(a, b, y) else None
+
+    def walk(self, a, b, y):
+        """(M, N, K), strides along (m, k) and (k, n), leading axes, strides of a and b along
+        them."""
+        lead = y.shape[:-2]
+        (M, N), K = y.shape[-2:], self.terms(a.shape, b.shape)
+        rows_a = (a.strides[-1], a.strides[-2]) if self.transpose_a else a.strides[-2:]
+        rows_b = (b.strides[-1], b.strides[-2]) if self.transpose_b else b.strides[-2:]
+        batch = spread(a, lead), spread(b, lead)
+        if lead and not any(batch[1]) and stacked(lead, batch[0], M * rows_a[0]):
+            M, lead, batch = M * math.prod(lead), (), ((), ())  # one tall matrix
+        return (M, N, K), (rows_a, rows_b), lead, batch
 
     def ports_cpu(self, device, inputs, outputs):
         """also: A summed over its columns, or B over its rows: what the product multiplies away."""
@@ -140,12 +151,20 @@ class MatMul(Op):
         also = [Port("also", k, kept_block(inputs[k].shape, over[k])) for k in (0, 1)]
         return (Port("store"), *(also if most == 2 else ()))
 
+    def ports_card(self, device, inputs, outputs):
+        return (Port("store"),) if single(*inputs) else ()
+
     def cost(self, a, b):
         y = self.shape(a, b)
         return Cost(
             2.0 * math.prod(y) * self.terms(a, b),
             4.0 * (math.prod(a) + math.prod(b) + math.prod(y)),
         )
+
+
+def single(*operands) -> bool:
+    """Whether all are float32, which the kernels multiply."""
+    return all(o.dtype == np.float32 for o in operands)
 
 
 def spread(operand, lead: tuple[int, ...]) -> tuple[int, ...]:
