@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import signal
+import _signal  # what `signal` wraps: its enums cost more than the calls, five times a step
 import threading
 import traceback
 from typing import Any
+
+SIGINT = int(_signal.SIGINT)
 
 
 class Uninterrupted:
@@ -20,17 +22,17 @@ class Uninterrupted:
 
     def hold(self) -> None:
         if not self.held and threading.current_thread() is threading.main_thread():
-            old = signal.getsignal(signal.SIGINT)
+            old = _signal.getsignal(SIGINT)
             if callable(old):
                 self.old, self.held = old, True
-                signal.signal(signal.SIGINT, self._note)
+                _signal.signal(SIGINT, self._note)
 
     def _note(self, *arguments: Any) -> None:
         self.hit = arguments
 
     def __exit__(self, *problem: Any) -> None:
         if self.held:
-            signal.signal(signal.SIGINT, self.old)
+            _signal.signal(SIGINT, self.old)
             if self.hit:
                 self.old(*self.hit)
 
