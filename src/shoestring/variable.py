@@ -133,7 +133,7 @@ class Variable(Tensor):
 
     def numpy(self) -> np.ndarray:
         """A snapshot: a copy of the value now."""
-        return self.state.read()
+        return runtime.read(self.state)
 
     def __copy__(self) -> Variable:
         """Another handle on the same state: assign() to one is seen through both."""

@@ -13,7 +13,8 @@ from .number import Number
 from .outline import outlined
 from .seen import Watched, unchanged
 from .session import DIRTY, HANDLES, MAX_HANDLES, PLANS, random, reset_stats, scalar, session, stats
-from .state import State, add_gradients, assign, clear, present
+from .state import State, clear, present
+from .update import add_gradients, assign, read
 from .usage import memory_report, memory_stats
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "outlined",
     "present",
     "random",
+    "read",
     "read_limit",
     "release_arena",
     "reset_stats",
