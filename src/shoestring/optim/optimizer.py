@@ -325,7 +325,7 @@ class Adam(Optimizer):
         ]
 
     def read_clocks(self):
-        return {k: runtime.read(clock) for k, clock in self.clocks.items()}
+        return {k: clock.read() for k, clock in self.clocks.items()}
 
     def set_clocks(self, saved):
         same = {values: Clock(values) for values in saved.values()}
